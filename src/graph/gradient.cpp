@@ -282,4 +282,23 @@ ir::Definition gradient_interface(const ir::Definition& def, const std::set<std:
     return made;
 }
 
+ir::Definition without_gradients(const ir::Definition& interface) {
+    ir::Definition def = interface;
+    def.outputs.clear();
+    std::set<std::string> given;
+    for (const Result& r : interface.merge.results) {
+        const ir::InputDecl* const in = interface.input(grad_name(r.name));
+        if (r.role != Role::Input || !in) continue;
+        def.outputs.push_back({r.name, in->type, in->where});
+        given.insert(in->name);
+    }
+    std::erase_if(def.inputs, [&](const ir::InputDecl& in) { return given.contains(in.name); });
+    const auto is_own = [&](const ir::StateDecl& s) {
+        return std::any_of(interface.states.begin(), interface.states.end(),
+                           [&](const ir::StateDecl& other) { return other.name == grad_name(s.name); });
+    };
+    std::erase_if(def.states, [&](const ir::StateDecl& s) { return !is_own(s); });
+    return def;
+}
+
 }  // namespace forge::graph

@@ -44,4 +44,7 @@ ir::Function gradient_with_states(const ir::Function& program, const ir::Definit
 /// `of`: the inputs whose gradients are wanted; null: all. Those of states come in any case, as they are carried.
 ir::Definition gradient_interface(const ir::Definition& def, const std::set<std::string>* of = nullptr);
 
+/// The definition that an interface without others' gradients is of: with its own outputs.
+ir::Definition without_gradients(const ir::Definition& interface);
+
 }  // namespace forge::graph

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
 #include "forge/error.h"
 #include "graph/channel_maps.h"
 #include "graph/passes.h"
+#include "graph/saved_states.h"
+#include "graph/slice.h"
 #include "graph/transition.h"
 #include "ir/definition.h"
 #include "ir/infer.h"
@@ -32,9 +36,51 @@ bool is_tokens(const Dim& d) { return is_chunk(d) || d == Dim(1); }
 /// An axis with one element in a chunk of one token.
 bool is_one(const Dim& d) { return d == Dim(1) || (is_chunk(d) && d.factor == 1); }
 
+/// The program of a backward pass in which states that are sums are left to another kernel, and what a chunk adds to
+/// them is a result.
+Function with_contributions(const Function& program) {
+    Function out = program;
+    const std::set<std::string> sums = summed_states(program);
+    for (ir::Result& r : out.results) {
+        if (r.role != Role::State || !sums.contains(r.name)) continue;
+        const Op& sum = out.op(r.value);
+        const Op& first = out.op(sum.args[0]);
+        const bool own = first.code == Opcode::Param && first.attrs.role == Role::State && first.attrs.name == r.name;
+        r = {r.name, Role::Chunk, sum.args[own ? 1 : 0]};
+    }
+    return dce(out);
+}
+
+/// The sums of the token program's contributions, which have been left as vectors, whatever the states are.
+Function contributions_summed(const Function& program, const Function& token) {
+    Function out;
+    out.name = program.name;
+    const auto param = [&](const std::string& name, Role role, const ir::Type& type) {
+        Op op{Opcode::Param, {DType::F32, type.shape}, {}, {}, name, {}, std::nullopt};
+        op.attrs.name = name, op.attrs.role = role;
+        return out.add(std::move(op));
+    };
+    for (const ir::Result& r : token.results) {
+        if (r.role != Role::Chunk) continue;
+        const ir::Type &state = program.op(program.result(r.name, Role::State)).type, &left = token.op(r.value).type;
+        const ValueId so_far = param(r.name, Role::State, state);
+        const bool spread = state.rank() == 0 && left.shape[0] != Dim(kHeadChannels);
+        ValueId more = param(sum_spill(r.name), Role::Spill, spread ? left : state);
+        if (spread) more = ir::emit(out, Opcode::Sum, {more}, {});
+        out.results.push_back({r.name, Role::State, ir::emit(out, Opcode::Add, {so_far, more}, {})});
+    }
+    return out;
+}
+
+void check_maps(const Function& token) {
+    for (const Transition& t : transitions(token))
+        if (!has_map(token, t)) refuse(Reason::NotAffine, t.state);
+}
+
 class TokenProgram {
   public:
-    explicit TokenProgram(const Function& program) : program_(program) {}
+    explicit TokenProgram(const Function& program)
+        : backwards_(has_saved_states(program)), program_(backwards_ ? with_contributions(program) : program) {}
 
     Function run() {
         find_channels();
@@ -47,9 +93,8 @@ class TokenProgram {
         for (const ir::Result& r : program_.results)
             if (!admits(r)) refuse(Reason::OtherOutput, r.name, to_string(program_.op(r.value).type.shape));
         const Function token = dce(cse(canonicalize(dce(cse(canonicalize(collapsed()))))));
-        for (const Transition& t : transitions(token))
-            if (!has_map(token, t)) refuse(Reason::NotAffine, t.state);
-        return token;
+        check_maps(token);
+        return backwards_ ? with_spread_contributions(token) : token;
     }
 
   private:
@@ -60,7 +105,7 @@ class TokenProgram {
         };
         std::vector<const ir::Result*> states;
         for (const ir::Result& r : program_.results)
-            if (r.role == Role::State) states.push_back(&r);
+            if (r.role == Role::State || r.role == Role::After) states.push_back(&r);
         const auto shape_of = [&](const ir::Result* r) -> const Shape& { return program_.op(r->value).type.shape; };
         const auto is_number = [&](const ir::Result* r) {
             return std::all_of(shape_of(r).begin(), shape_of(r).end(), [](const Dim& d) { return d == Dim(1); });
@@ -114,7 +159,7 @@ class TokenProgram {
             case Along::Repeated:
                 return is_chunk(operand_axis(op));
             case Along::Selected:
-                return !is_channels(operand_axis(op)) && (op.attrs.start == -1 || operand_axis(op) == Dim(1));
+                return !is_channels(operand_axis(op)) && (is_end(op.attrs.start) || operand_axis(op) == Dim(1));
             case Along::RowScan:
                 return op.code == Opcode::LinearScan && is_one(program_.op(op.args[0]).type.shape[0]);
             case Along::Triangle:
@@ -135,6 +180,9 @@ class TokenProgram {
         return false;
     }
 
+    /// Whether it is the token that the states, or those that are carried from behind, come to last.
+    [[nodiscard]] bool is_end(std::int64_t start) const { return start == -1 || (backwards_ && start == 0); }
+
     static bool has_tokens(const Op& param) {
         const bool input = param.attrs.role == Role::Input || param.attrs.role == Role::Shifted;
         return param.type.rank() > 0 && (is_chunk(param.type.shape[0]) || (input && is_tokens(param.type.shape[0])));
@@ -149,7 +197,9 @@ class TokenProgram {
 
     [[nodiscard]] bool admits(const ir::Result& r) const {
         const Shape& shape = program_.op(r.value).type.shape;
-        if (r.role == Role::State) return true;
+        if (r.role == Role::State || r.role == Role::After || r.role == Role::Chunk) return true;
+        const bool numbers = shape.size() == 1 && is_tokens(shape[0]);
+        if (numbers && channels_ != kHeadChannels) return true;
         if (channels_ == kHeadChannels)
             return !shape.empty() && is_tokens(shape[0]) &&
                    std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d == Dim(1); });
@@ -160,7 +210,8 @@ class TokenProgram {
     [[nodiscard]] Shape collapsed(const Op& param) const {
         const Role role = param.attrs.role;
         const bool of_head = channels_ == kHeadChannels && (role == Role::Input || role == Role::Shifted ||
-                                                            role == Role::Head || role == Role::State);
+                                                            role == Role::Head || role == Role::State ||
+                                                            role == Role::Before);
         return of_head || has_channels(param.type) ? Shape{Dim(channels_)} : Shape{};
     }
 
@@ -171,18 +222,26 @@ class TokenProgram {
         refuse(Reason::MixedChannels, ir::described(program_, static_cast<ValueId>(&op - program_.ops.data())));
     }
 
-    /// A triangle by comparison of the places of tokens, of which there is one.
-    static bool is_true(const Function& out, ValueId v) {
+    /// What a comparison of numbers says, or a triangle by one of the places of tokens, of which there is one.
+    static std::optional<bool> truth(const Function& out, ValueId v) {
         const Op& op = out.op(v);
-        const bool equal = op.code == Opcode::Le || op.code == Opcode::Ge || op.code == Opcode::Eq;
-        if (!equal || op.args[0] != op.args[1]) return false;
-        const Op& place = out.op(op.args[0]);
-        return place.code == Opcode::Param && place.attrs.role == Role::Mask;
+        if (op.args.size() != 2) return std::nullopt;
+        const Op &a = out.op(op.args[0]), &b = out.op(op.args[1]);
+        const bool numbers = a.code == Opcode::Constant && b.code == Opcode::Constant,
+                   place = op.args[0] == op.args[1] && a.code == Opcode::Param && a.attrs.role == Role::Mask;
+        if (!numbers && !place) return std::nullopt;
+        const auto value = ir::formula_of(op.code, a.attrs.value, b.attrs.value);
+        return value ? std::optional(*value != 0) : std::nullopt;
     }
 
     [[nodiscard]] Function collapsed() const {
+        std::set<ValueId> nothing;  // sums over no tokens, and what they are multiplied by
         return ir::rebuild(program_, [&](Function& out, const Op& op, std::vector<ValueId> args) {
-            const auto zero = [&] { return ir::emit_constant(out, 0, op.where); };
+            const auto zero = [&] {
+                const ValueId v = ir::emit_constant(out, 0, op.where);
+                nothing.insert(v);
+                return v;
+            };
             const auto emit = [&](Opcode code, std::vector<ValueId> of) {
                 return ir::emit(out, code, std::move(of), {}, op.where, op.name);
             };
@@ -218,10 +277,13 @@ class TokenProgram {
                     return v;
                 }
                 case Along::Pointwise: {
-                    if (op.code == Opcode::Where && is_true(out, args[0])) return args[1];
+                    if (op.code == Opcode::Where)
+                        if (const auto known = truth(out, args[0])) return args[*known ? 1 : 2];
                     if (op.code == Opcode::Exp &&
                         out.op(args[0]).code == Opcode::Constant)  // what decays within a token
                         return ir::emit_constant(out, std::exp(out.op(args[0]).attrs.value), op.where);
+                    if (op.code == Opcode::Mul && (nothing.contains(args[0]) || nothing.contains(args[1])))
+                        return zero();
                     if (op.code == Opcode::Mul || op.code == Opcode::Add) std::sort(args.begin(), args.end());
                     const bool channels =
                         std::any_of(args.begin(), args.end(), [&](ValueId a) { return out.op(a).type.rank() > 0; });
@@ -242,11 +304,54 @@ class TokenProgram {
         });
     }
 
-    const Function& program_;
+    /// What is summed over channels may as well be summed over tokens first: contributions that are numbers become
+    /// vectors, of which whoever adds them up takes the sum.
+    [[nodiscard]] Function with_spread_contributions(const Function& token) const {
+        Function out = token;
+        for (ir::Result& r : out.results) {
+            if (r.role != Role::Chunk || out.op(r.value).type.rank() > 0) continue;
+            const auto spread = spread_out(out, r.value);
+            if (!spread) refuse(Reason::NotVectors, r.name, to_string(out.op(r.value).type.shape));
+            r.value = *spread;
+        }
+        return dce(cse(out));
+    }
+
+    /// A vector of channels whose sum is the number v.
+    static std::optional<ValueId> spread_out(Function& out, ValueId v) {
+        const Op op = out.op(v);
+        const auto with = [&](std::vector<ValueId> args) { return ir::emit(out, op.code, std::move(args), {}, op.where); };
+        const auto part = [&](std::size_t i) { return spread_out(out, op.args[i]); };
+        switch (op.code) {
+            case Opcode::Sum:
+                return op.args[0];
+            case Opcode::Neg:
+                if (const auto x = part(0)) return with({*x});
+                return std::nullopt;
+            case Opcode::Add:
+            case Opcode::Sub:
+                if (const auto a = part(0), b = a ? part(1) : std::nullopt; b) return with({*a, *b});
+                return std::nullopt;
+            case Opcode::Mul:
+                if (const auto a = part(0)) return with({*a, op.args[1]});
+                if (const auto b = part(1)) return with({op.args[0], *b});
+                return std::nullopt;
+            case Opcode::Div:
+                if (const auto a = part(0)) return with({*a, op.args[1]});
+                return std::nullopt;
+            default:
+                return std::nullopt;
+        }
+    }
+
+    bool backwards_;  ///< the states are carried from the last token to the first
+    const Function program_;
     std::string channels_;
 };
 
 }  // namespace
+
+std::string sum_spill(const std::string& state) { return state + ".sum"; }
 
 bool mixes_channels(const Function& token) {
     return std::any_of(token.ops.begin(), token.ops.end(),
@@ -254,5 +359,29 @@ bool mixes_channels(const Function& token) {
 }
 
 Function token_program(const Function& program) { return TokenProgram(program).run(); }
+
+std::vector<TokenKernel> token_kernels(const Function& program, const ir::PassRunner& passes) {
+    if (has_given_states(program)) refuse(Reason::GivenVectors);
+    const auto passes_of = [&](const char* kernel) { return passes.of(fmt::format("{}_{}", program.name, kernel)); };
+    std::vector<TokenKernel> kernels;
+    const auto add = [&](const char* kernel, Function chunk, const Function& fn, bool reverse = false) {
+        TokenKernel made{kernel, std::move(chunk), {}, reverse};
+        made.token = passes_of(kernel).run(ir::Pass::Transitions, [&] { return channel_maps(fn); });
+        made.chunk.name = made.token.name = fmt::format("{}_{}", program.name, kernel);
+        kernels.push_back(std::move(made));
+    };
+    const Function token = passes_of("scan").run(ir::Pass::TokenProgram, [&] { return token_program(program); });
+    if (!has_saved_states(program)) {
+        add("scan", program, token);
+        return kernels;
+    }
+    const std::set<std::string> states = read_states(token);
+    const Function there = way_there(token, states);
+    check_maps(there);
+    add("before", way_there(program, states), there);
+    add("scan", with_spilled_states(way_back(with_contributions(program), {})), way_back(token, states), true);
+    if (const Function sums = contributions_summed(program, token); !sums.results.empty()) add("sums", sums, sums);
+    return kernels;
+}
 
 }  // namespace forge::graph

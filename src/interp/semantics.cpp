@@ -169,6 +169,8 @@ bool goes_by_token(const ir::Definition& def, const ir::Function& program) {
     });
 }
 
+bool goes_by_token(const ir::Definition& def) { return goes_by_token(def, frontend::join(def)); }
+
 double relative_difference(const Value& a, const Value& b) {
     if (a.shape != b.shape) return std::numeric_limits<double>::infinity();
     double largest = 0;

@@ -20,6 +20,7 @@ std::vector<Diagnostic> check_semantics(const ir::Definition& def);
 /// Whether chunks of one token give the same results as longer ones: by the optimised program of the definition on
 /// random numbers, if they are finite. Of summaries, which have no outputs, nothing is known.
 bool goes_by_token(const ir::Definition& def, const ir::Function& program);
+bool goes_by_token(const ir::Definition& def);  ///< of its phases as they are written
 
 /// Small, distinct sizes for every symbol of the definition, and `chunk` for "C".
 Sizes small_sizes(const ir::Definition& def, std::int64_t chunk);

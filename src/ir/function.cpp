@@ -31,6 +31,7 @@ using Formula = double (*)(double a, double b);
 constexpr std::array<Formula, kInfo.size()> kFormulas = {
 #define FORGE_OP(Enum, name, arity, attributes, along, linear, cost, doc) nullptr,
 #define FORGE_BINARY(Enum, name, formula, linear, cost, doc) [](double a, double b) -> double { return formula; },
+#define FORGE_COMPARE(Enum, name, formula, cost, doc) [](double a, double b) -> double { return formula ? 1 : 0; },
 #include "forge/ops.def"
 };
 

@@ -54,7 +54,7 @@ const OpInfo& info(Opcode code);
 inline Along along(Opcode code) { return info(code).traits.along; }
 inline Linear linear(Opcode code) { return info(code).traits.linear; }
 inline const Cost& cost(Opcode code) { return info(code).traits.cost; }
-/// The formula of an elementwise op of two floats; nullopt of others.
+/// The formula of an elementwise op of two floats, of a comparison 1 or 0; nullopt of others.
 std::optional<double> formula_of(Opcode code, double a, double b);
 std::optional<Opcode> opcode_named(const std::string& name);
 std::span<const Opcode> all_opcodes();

@@ -118,7 +118,8 @@ class Spec {
             case Role::Ones:
             case Role::Eye:
                 return level_ >= Level::Kernel;
-            case Role::Chunk:
+            case Role::Chunk:  // of what another kernel adds up
+                return of_result && level_ >= Level::Kernel;
             case Role::Cached:
                 return false;
         }

@@ -15,6 +15,7 @@
 #include "ir/sizes.h"
 #include "plan/plan.h"
 #include "support/checked.h"
+#include "support/divide.h"
 #include "tile/fragments.h"
 #include "tile/vector_scan.h"
 
@@ -82,13 +83,6 @@ bool has_axis(const ir::Function& fn, const std::string& axis) {
     return std::any_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) { return graph::has_axis(op.type, axis); });
 }
 
-tile::TileKernel channel_kernel(const ir::Function& fn, const ir::PassRunner& passes) {
-    tile::TileKernel kernel;
-    const ir::Function tokens = passes.run(ir::Pass::TokenProgram, [&] { return graph::token_program(fn); });
-    kernel.fn = passes.run(ir::Pass::Transitions, [&] { return graph::channel_maps(tokens); });
-    return kernel;
-}
-
 /// The kernels of a plan, one after the other: later ones read the spills of earlier ones.
 class Planning {
   public:
@@ -100,6 +94,7 @@ class Planning {
     }
 
     Plan run() {
+        if (plan_.schedule.engine == Engine::Channels) return of_channels();
         const Schedule& s = plan_.schedule;
         const bool share =
             s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
@@ -132,6 +127,33 @@ class Planning {
     /// Of a state, that a task carries from segment to segment: each reads all of the transitions, so that the fewer
     /// they are the sooner a segment is done.
     static constexpr std::int64_t kCarriedColumns = 16;
+
+    /// Kernels that go through tokens one after the other: a chunk is what a thread has of them.
+    Plan of_channels() {
+        for (graph::TokenKernel& made : graph::token_kernels(plan_.program, passes_)) {
+            KernelGraph graph{fmt::format("{}_{}", plan_.program.name, made.name), Loop::Scan, std::move(made.chunk)};
+            graph.tiled = false, graph.reverse = made.reverse;
+            const auto left = [&](std::string name, const ir::Type& type) {
+                plan_.spills.push_back({std::move(name), type, {1}, floats_of_channels(type)});
+            };
+            for (const ir::Result& r : graph.fn.results)
+                if (r.role == Role::Spill) left(r.name, graph.fn.op(r.value).type);
+            for (const ir::Op& op : graph.fn.ops)
+                if (op.code == Opcode::Param && op.attrs.role == Role::Spill && !plan_.has_spill(op.attrs.name))
+                    left(op.attrs.name, op.type);  // sums, of which kernels of tokens do not know the whole
+            tile::TileKernel tiles;
+            tiles.fn = std::move(made.token);
+            plan_.kernels.push_back({std::move(graph), {}, 0, std::move(tiles), Engine::Channels});
+        }
+        return std::move(plan_);
+    }
+
+    /// Of a state's channels, four of which move at once; a number is one of a head that is a channel.
+    [[nodiscard]] std::int64_t floats_of_channels(const ir::Type& type) const {
+        const ir::Type held = tile::with_sizes(type, whole_);
+        const std::int64_t channels = held.shape.empty() ? 1 : tile::size_of(held, 0);
+        return channels == 1 ? 1 : support::divide_up(channels, std::int64_t{4}) * 4;
+    }
 
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
@@ -309,9 +331,9 @@ class Planning {
             case Engine::WarpGroups:
                 return lowered_to_fragments(graph, sizes, passes);
             case Engine::Channels:
-                return channel_kernel(graph.fn, passes);
+                break;
         }
-        throw InternalError("plan: unknown engine");
+        throw InternalError("plan: kernels of channels are not lowered to tiles");
     }
 
     [[nodiscard]] tile::Rules rules_of(const KernelGraph& graph) const {

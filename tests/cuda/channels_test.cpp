@@ -4,25 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "build/cuda_binary.h"
 #include "check/check.h"
 #include "check/suite.h"
-#include "emit/callable.h"
 #include "emit/cuda/channel_walks.h"
 #include "emit/cuda/emit_cuda.h"
 #include "emit/cuda/launch.h"
-#include "emit/last_rows.h"
 #include "frontend/join.h"
 #include "frontend/trace.h"
 #include "graph/pipeline.h"
 #include "graph/token_program.h"
 #include "program/entry_point.h"
-#include "runtime/device_call.h"
-#include "runtime/named_arguments.h"
 #include "support/environment.h"
 #include "tests/cuda/channel_forms.h"
-#include "tests/cuda/emulated/blocks.h"
-#include "tests/cuda/emulated/kernels.h"
+#include "tests/cuda/emulated/channel_program.h"
 #include "tests/novel/novel.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
@@ -64,7 +61,7 @@ std::vector<Entry> channel_programs() {
 
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
-    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential})
+    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -176,50 +173,11 @@ TEST(ChannelPrograms, SourceIsAsBefore) {
                                         emit::emit_cuda(plan_for(def, {{"D", 1024}}, 256, joined))));
 }
 
-/// A program's kernel, ready to be called with tensors in the CPU's memory.
-class EmulatedKernel {
-  public:
-    EmulatedKernel(const emulated::Device& device, const ir::Definition& def, const tile::Sizes& sizes, int threads,
-                   Joined joined)
-        : plan_(plan_for(def, sizes, threads, joined)),
-          library_(device.build(def.name, emit::emit_cuda(plan_))),
-          kernel_(reinterpret_cast<Kernel>(library_.kernel(emit::kernel_symbol(plan_.kernels[0])))) {}  // NOLINT: dlsym
-
-    /// `blocks`: that take the tiles, or of each cluster.
-    void run(Call call, int blocks, unsigned seed) const {
-        const runtime::Callable callable = emit::callable_of(plan_);
-        const runtime::Bound bound =
-            runtime::bind(callable, runtime::NamedArguments(callable, call), runtime::Lengths::OnDevice);
-        std::vector<std::max_align_t> workspace(
-            runtime::device_workspace_bytes(callable, bound) / sizeof(std::max_align_t) + 1);
-        call.workspace = workspace.data();
-        const runtime::NamedArguments named(callable, call);
-        const runtime::DeviceLayout layout(callable, named, bound, blocks);
-        const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
-        if (kernel.tasks == 0) return;
-        const runtime::Addresses addresses = runtime::addresses_of(callable, named);
-        cuda::Call arguments = layout.with(addresses);
-        runtime::DeviceLayout::select(arguments, kernel, addresses);
-        if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
-        const runtime::Launch& how = callable.kernels[0].how;
-        const int cluster = plan_.schedule.clusters ? blocks : 1,
-                  all = plan_.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
-        emulated::run(library_.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), seed},
-                      [&] { kernel_(arguments); });
-        const runtime::DeviceLayout::KernelCall& last = layout.last_rows();
-        if (last.tasks == 0) return;
-        runtime::DeviceLayout::select(arguments, last, addresses);
-        const auto store = reinterpret_cast<Kernel>(library_.kernel(emit::last_rows_symbol(plan_)));  // NOLINT: dlsym
-        emulated::run(library_.machine(), {static_cast<int>(last.tasks), how.threads, 1, 0, seed},
-                      [&] { store(arguments); });
-    }
-
-  private:
-    using Kernel = void (*)(cuda::Call);
-    plan::Plan plan_;
-    emulated::Library library_;
-    Kernel kernel_;
-};
+/// A program's kernels, ready to be called with tensors in the CPU's memory.
+emulated::ChannelProgram emulated_kernel(const ir::Definition& def, const tile::Sizes& sizes, int threads,
+                                         Joined joined) {
+    return {def.name, plan_for(def, sizes, threads, joined)};
+}
 
 struct Example {
     std::string program;
@@ -241,7 +199,6 @@ class ChannelKernels : public testing::TestWithParam<Example> {
 
 TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const Example& run = GetParam();
-    const emulated::Device device;
     const ir::Definition declared = program_named(run.program);
     const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
     const ir::Definition def = frontend::with_dtype(declared, run.dtype);
@@ -255,7 +212,7 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
                       .sizes = sizes,
                       .dtype = run.dtype,
                       .initial_state = true}});
-    const EmulatedKernel kernel(device, def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
+    const emulated::ChannelProgram kernel = emulated_kernel(def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
     for (const check::Case& c : cases) {
         check::Buffers buffers(declared, c.problem);
         const check::Reference reference = check::reference(buffers, 64);
@@ -284,10 +241,9 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
 TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
     for (const char* name : {"hgrn", "leaky_averages"}) {
-        const emulated::Device device;
-        const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
+            const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
         const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
-        const EmulatedKernel kernel(device, def, sizes, 64, GetParam());
+        const emulated::ChannelProgram kernel = emulated_kernel(def, sizes, 64, GetParam());
         const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
         for (const double gate : {-1e-3, -1000.0}) {
             check::Problem problem{.B = 2, .T = 600, .H = 1, .sizes = sizes, .initial_state = true};
@@ -311,10 +267,9 @@ TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
 
 // Whichever strip has the last token: the state after it is the one that its output was made of, to the last bit.
 TEST(ChannelStates, AreThoseOfTheLastToken) {
-    const emulated::Device device;
     const ir::Definition def = frontend::with_dtype(tests::program_named("hgrn").make().define(), F32);
     const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
-    const EmulatedKernel kernel(device, def, sizes, 64, Joined::LookBack);
+    const emulated::ChannelProgram kernel = emulated_kernel(def, sizes, 64, Joined::LookBack);
     for (const std::int64_t tokens : {1, 2, 37, 150}) {
         check::Buffers buffers(
             def, check::Problem{.B = 1, .T = tokens, .H = 1, .sizes = sizes, .dtype = F32, .initial_state = true});
@@ -344,6 +299,56 @@ INSTANTIATE_TEST_SUITE_P(
         Example{"norms", F32, 20, 128, Joined::LookBack}, Example{"maxima", BF16, 36, 64, Joined::LookBack},
         Example{"maxima", F32, 128, 64, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
         Example{"sequential", BF16, 128, 128, Joined::Clusters}),
+    [](const auto& test) {
+        const Example& e = test.param;
+        return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));
+    });
+
+// Backward passes: the way there, the way back and sums over all tokens.
+class ChannelGradients : public ChannelKernels {};
+
+TEST_P(ChannelGradients, AreTheAdjointOfTheRecurrence) {
+    const Example& run = GetParam();
+    const ir::Definition declared = program_named(run.program);
+    const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
+    const program::EntryPoint entry = program::backward(frontend::with_dtype(declared, run.dtype));
+    const bool clusters = run.joined == Joined::Clusters;
+    const plan::Schedule schedule = target::fit_channels(entry.tensors, entry.optimised,
+                                                         check::sizes_for(declared, {.sizes = sizes}), {}, run.threads,
+                                                         clusters ? 1 : 0);
+    const emulated::ChannelProgram kernels(
+        declared.name + "_gradient",
+        plan::make_plan(entry.tensors, entry.optimised, check::sizes_for(declared, {.sizes = sizes}), schedule));
+    std::vector<check::Problem> problems = {{.T = 150, .H = 3, .initial_state = true},
+                                            {.B = 2, .T = 16 * 8 * (run.threads / 32) * 3 + 5, .H = 1},
+                                            {.H = 2, .lengths = {70, 0, 1, 130}, .initial_state = true},
+                                            {.T = 100, .H = 2, .strided = true}};
+    if (check::has_gates(declared))
+        for (const double gate : {0.0, -1000.0, -std::numeric_limits<double>::infinity()})
+            problems.push_back({.T = 70, .H = 1, .gate = gate});
+    for (check::Problem& problem : problems) {
+        problem.dtype = run.dtype, problem.sizes = sizes;
+        check::Buffers buffers(program::tensors_of("backward", declared), problem);
+        const check::Reference reference = check::backward_reference(buffers, declared, 64);
+        std::vector<std::vector<std::byte>> first;
+        for (const auto& [blocks, seed] : {std::pair{3, 1U}, {clusters ? 3 : 5, 2U}}) {
+            check::clear_results(buffers);
+            kernels.run(buffers.call(), blocks, seed);
+            for (const check::Difference& d : check::compare(buffers, reference).differences)
+                EXPECT_TRUE(d.ok) << problem.T << " tokens, gate " << problem.gate << ": " << d.name << " "
+                                  << d.relative_rms << " at token " << d.first_bad_token;
+            if (first.empty()) first = results(buffers);
+            EXPECT_EQ(first, results(buffers)) << "other bits with " << blocks << " blocks";
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Emulated, ChannelGradients,
+    testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
+                    Example{"hawk", F32, 130, 128, Joined::LookBack}, Example{"hawk", F16, 64, 64, Joined::Clusters},
+                    Example{"maxima", F32, 36, 64, Joined::Clusters}, Example{"counts", F32, 1, 64, Joined::LookBack},
+                    Example{"counts", F32, 1, 64, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
         return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));

@@ -1,14 +1,9 @@
 #include <fmt/format.h>
 
-#include <cstring>
+#include <functional>
+#include <memory>
 
-#include "emit/callable.h"
-#include "emit/cuda/emit_cuda.h"
-#include "emit/kernel.h"
-#include "emit/last_rows.h"
-#include "runtime/device_call.h"
-#include "runtime/named_arguments.h"
-#include "tests/cuda/emulated/blocks.h"
+#include "tests/cuda/emulated/channel_program.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/random/gpu_plans.h"
 #include "tests/random/gradients.h"
@@ -43,51 +38,34 @@ std::string next_name() {
     return fmt::format("random_{}", count++);
 }
 
-void run_channels(const plan::Plan& plan, const emulated::Library& library, Call call, unsigned order) {
-    const runtime::Callable callable = emit::callable_of(plan);
-    const runtime::Bound bound =
-        runtime::bind(callable, runtime::NamedArguments(callable, call), runtime::Lengths::OnDevice);
-    std::vector<std::max_align_t> workspace(
-        runtime::device_workspace_bytes(callable, bound) / sizeof(std::max_align_t) + 1);
-    call.workspace = workspace.data();
-    const runtime::NamedArguments named(callable, call);
-    const int blocks = plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
-    const runtime::DeviceLayout layout(callable, named, bound, blocks);
-    const runtime::DeviceLayout::KernelCall& kernel = layout.kernels()[0];
-    if (kernel.tasks == 0) return;
-    const runtime::Addresses addresses = runtime::addresses_of(callable, named);
-    cuda::Call arguments = layout.with(addresses);
-    runtime::DeviceLayout::select(arguments, kernel, addresses);
-    if (kernel.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, kernel.exchange_bytes);
-    const runtime::Launch& how = callable.kernels[0].how;
-    const int cluster = plan.schedule.clusters ? blocks : 1,
-              all = plan.schedule.clusters ? static_cast<int>(kernel.tasks) * cluster : blocks;
-    const auto function =
-        reinterpret_cast<void (*)(cuda::Call)>(library.kernel(emit::kernel_symbol(plan.kernels[0])));  // NOLINT: dlsym
-    emulated::run(library.machine(), {all, how.threads, cluster, static_cast<std::size_t>(how.shared_bytes), order},
-                  [&] { function(arguments); });
-    const runtime::DeviceLayout::KernelCall& last = layout.last_rows();
-    if (last.tasks == 0) return;
-    runtime::DeviceLayout::select(arguments, last, addresses);
-    const auto store =
-        reinterpret_cast<void (*)(cuda::Call)>(library.kernel(emit::last_rows_symbol(plan)));  // NOLINT: dlsym
-    emulated::run(library.machine(), {static_cast<int>(last.tasks), how.threads, 1, 0, order},
-                  [&] { store(arguments); });
+/// Of clusters as many in any order, or other bits might come out.
+int blocks_of(const plan::Plan& plan, unsigned order) {
+    return plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
 }
 
 std::vector<std::string> faults_of_channels(Subject& s, Tally& tally) {
     const auto made = channels_plan(s, "channels", kH200);
     if (!made) return {};
-    static const emulated::Device device;
-    const emulated::Library library(device.build(next_name(), emit::emit_cuda(made->plan)));
+    const emulated::ChannelProgram program(next_name(), made->plan);
     ++tally["emulated: channels"];
     for (const int index : {0, 1})
-        if (auto found =
-                faults_of(s.problem(index), made->how, 2,
-                          [&](const Call& call, unsigned order) { run_channels(made->plan, library, call, order); });
+        if (auto found = faults_of(
+                s.problem(index), made->how, 2,
+                [&](const Call& call, unsigned order) { program.run(call, blocks_of(made->plan, order), order); });
             !found.empty())
             return found;
     return {};
+}
+
+/// Gradients, if channels can have them, whatever strategy others would take.
+std::vector<std::string> faults_of_channel_gradients(Subject& s, Tally& tally) {
+    const auto made = channels_backward_plan(s, "channels_backward", kH200);
+    if (!made) return {};
+    const emulated::ChannelProgram program(next_name(), made->plan);
+    const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
+    const int blocks = s.d.pick("channels_backward.blocks", {1, 1, 1}) + 1;
+    ++tally["emulated: gradients by channels"];
+    return problem.faults([&](check::Buffers& buffers) { program.run(buffers.call(), blocks, 1); }, 64, tally);
 }
 
 }  // namespace
@@ -122,21 +100,35 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
             }};
 }
 
-Engine emulated_channels_engine() { return {"emulated-channels", faults_of_channels}; }
+Engine emulated_channels_engine() {
+    return {"emulated-channels", [](Subject& s, Tally& tally) {
+                auto found = faults_of_channels(s, tally);
+                return found.empty() ? faults_of_channel_gradients(s, tally) : found;
+            }};
+}
 
 Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
     return {"emulated backward", [run = std::move(run)](Subject& s, Tally& tally) -> std::vector<std::string> {
                 constexpr double kOfTiles = 0.35;  // whose text CPUs run too
                 if (!run(s.d.seed())) return {};
                 const BackwardPlan made = backward_plan(s, "emulated_backward", tally);
-                if (!made.plan.schedule.warp_groups() && !s.d.flip("emulated_backward.tiles", kOfTiles)) return {};
-                const emulated::Program program(next_name(), made.plan);
+                if (made.plan.schedule.engine == plan::Engine::Tiles && !s.d.flip("emulated_backward.tiles", kOfTiles)) return {};
+                const bool channels = made.plan.schedule.engine == plan::Engine::Channels;
+                std::function<void(const Call&)> run_once;
+                if (channels) {
+                    const auto program = std::make_shared<emulated::ChannelProgram>(next_name(), made.plan);
+                    const int blocks = s.d.pick("emulated_backward.blocks", {1, 1, 1}) + 1;
+                    run_once = [=](const Call& call) { program->run(call, blocks, 1); };
+                } else {
+                    const auto program = std::make_shared<emulated::Program>(next_name(), made.plan);
+                    run_once = [=](const Call& call) { program->run(call, 1); };
+                }
                 const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64));
                 ++tally[std::string("emulated: backward, ") + plan::to_string(made.plan.schedule.engine)];
                 // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
                 constexpr double kOfTf32 = 0x1p-11;
                 const bool cuts = made.plan.schedule.warp_groups() && made.program.dtype == BF16;
-                return problem.faults([&](check::Buffers& buffers) { program.run(buffers.call(), 1); },
+                return problem.faults([&](check::Buffers& buffers) { run_once(buffers.call()); },
                                       made.plan.schedule.chunk, tally, cuts ? kOfTf32 : BackwardProblem::kLastBits);
             }};
 }

@@ -81,17 +81,33 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
     });
 }
 
-std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target) {
-    const Typed typed(s.program);
+namespace {
+
+std::optional<GpuPlan> channels_plan(const ir::Definition& tensors, const ir::Function& program,
+                                     const tile::Sizes& sizes, Decisions& d, const std::string& name,
+                                     const Target& target) {
     constexpr int kThreads[] = {64, 128, 256};
     try {
-        const plan::Schedule schedule = target::fit_channels(
-            typed.def, typed.program, typed.sizes, {}, kThreads[s.d.pick(name + ".threads", {2, 1, 1})],
-            target.is_hopper() && s.d.flip(name + ".clusters", 0.5) ? 1 : 0);
-        return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
+        const plan::Schedule schedule =
+            target::fit_channels(tensors, program, sizes, {}, kThreads[d.pick(name + ".threads", {2, 1, 1})],
+                                 target.is_hopper() && d.flip(name + ".clusters", 0.5) ? 1 : 0);
+        return GpuPlan{plan::to_string(schedule), plan::make_plan(tensors, program, sizes, schedule)};
     } catch (const Refused&) {
         return std::nullopt;
     }
+}
+
+}  // namespace
+
+std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target) {
+    const Typed typed(s.program);
+    return channels_plan(typed.def, typed.program, typed.sizes, s.d, name, target);
+}
+
+std::optional<GpuPlan> channels_backward_plan(Subject& s, const std::string& name, const Target& target) {
+    const Typed typed(s.program);
+    const program::EntryPoint entry = program::backward(typed.def);
+    return channels_plan(entry.tensors, entry.optimised, typed.sizes, s.d, name, target);
 }
 
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target) {

@@ -25,6 +25,8 @@ struct GpuPlan {
 /// What the scheduler makes for an engine; nothing if the engine is not for the program (or a strategy is not).
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally);
 std::optional<GpuPlan> channels_plan(Subject& s, const std::string& name, const Target& target);
+/// … of its gradients.
+std::optional<GpuPlan> channels_backward_plan(Subject& s, const std::string& name, const Target& target);
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target);
 
 /// Gradients for an H200, mostly as warp groups take them: matrices of 16 bits, chunks of 64 tokens, and a strategy

@@ -13,8 +13,8 @@
 
 namespace forge::cuda {
 
-template <int STATES, int TENSORS>
-struct Shared : SharedByStrips<STATES, TENSORS> {
+template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0>
+struct Shared : SharedByStrips<STATES, TENSORS, MAXIMA, SUMS> {
     Map round[2][STATES][kMostBlocks][kTileChannels];  ///< of each block
     float carried[STATES][kTileChannels];              ///< the states before the round
     ptx::Mailbox boxes[2];
@@ -27,7 +27,7 @@ FORGE_DEVICE void start(SHARED& shared) {
     ptx::cluster_arrive();
 }
 
-template <int CHANNELS>
+template <int CHANNELS, Order ORDER = Order::Forwards>
 FORGE_DEVICE Tile first_tile(const Call& call) {
     const unsigned tiles = pieces(channels_of<CHANNELS>(call), kTileChannels), heads = heads_apart(call),
                    task = ptx::cluster_in_grid(), row = task / tiles, n = static_cast<unsigned>(quotient(row, heads));
@@ -35,15 +35,16 @@ FORGE_DEVICE Tile first_tile(const Call& call) {
     static_cast<Task&>(at) = sequence_task(call, n, row - n * heads, task % tiles);
     at.number = task;
     at.segment = ptx::block_in_cluster();
-    place_rows(at);
+    at.block = first_block(call, n, kRows);
+    place_rows<ORDER>(at);
     return at;
 }
 
-template <int CHANNELS, int TENSORS>
+template <int CHANNELS, Order ORDER = Order::Forwards, int TENSORS>
 FORGE_DEVICE void take_tile(Places<TENSORS>&, const Places<TENSORS>&, const Call&) {}
 
 /// All blocks of a cluster have the same number of rounds. By one warp: the others are busy.
-template <int TENSORS>
+template <Order ORDER = Order::Forwards, int TENSORS>
 FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& before, const Call& call,
                              const TensorOf (&tensors)[TENSORS]) {
     if (warp() != kWarps - 1) return;
@@ -51,22 +52,23 @@ FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& befor
     if (lane() == 0) {
         Tile at = before.tile;
         at.segment += blocks;
-        place_rows(at);
-        at.done = at.row - static_cast<Size>(ptx::block_in_cluster()) * kTileRows >= at.tokens;
+        place_rows<ORDER>(at);
+        at.done = (at.segment - static_cast<Size>(ptx::block_in_cluster())) * kTileRows >= at.tokens;
         next.tile = at;
     }
 #pragma unroll
     for (int i = 0; i < TENSORS; ++i) {
         const Size token_bytes = call.tensors[tensors[i].tensor].token * tensors[i].rows * tensors[i].element_bytes;
-        if (lane() == i % kLanes) next.first[i] = before.first[i] + blocks * kTileRows * token_bytes;
+        const Size step = (ORDER == Order::Forwards ? blocks : -blocks) * kTileRows * token_bytes;
+        if (lane() == i % kLanes) next.first[i] = before.first[i] + step;
     }
 }
 
 /// Makes the states before each strip's rows. All threads call it, after put_map and sync; they sync afterwards. Final
 /// states are written after it, so that they may take the place of initial ones, which every block reads in its first
 /// round, before it sends.
-template <int STATES, int TENSORS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int turn,
+template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call& call, const Tile& at, int turn,
                        const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int blocks = static_cast<int>(ptx::cluster_blocks()), mine = static_cast<int>(ptx::block_in_cluster());
@@ -100,7 +102,7 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
 #pragma unroll
             for (int b = 0; b < kMostBlocks; ++b) {
                 if (b == mine) before = h;
-                if (b < blocks) h = apply(state, map[b], h);
+                if (b < blocks) h = Maps<MAXIMA>::apply(state, map[b], h);
             }
         }
         const float after = detail::pass_on(shared, state, channel, before);

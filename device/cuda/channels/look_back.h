@@ -22,8 +22,8 @@ using ptx::Word;
 static_assert(sizeof(Word) == kWordBytes, "the workspace has another size");
 constexpr Word kNothing = ~Word{0};
 
-template <int STATES, int TENSORS>
-struct Shared : SharedByStrips<STATES, TENSORS> {
+template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0>
+struct Shared : SharedByStrips<STATES, TENSORS, MAXIMA, SUMS> {
     Map group[STATES][kGroup - 1][kTileChannels];  ///< the maps of earlier tiles
 };
 
@@ -31,7 +31,7 @@ template <class SHARED>
 FORGE_DEVICE void start(SHARED&) {}
 
 /// The tile of a number.
-template <int CHANNELS>
+template <int CHANNELS, Order ORDER>
 FORGE_DEVICE Tile tile_at(const Call& call, unsigned number) {
     const unsigned tiles = pieces(channels_of<CHANNELS>(call), kTileChannels);  // side by side
     const unsigned heads = heads_apart(call), block = number / tiles / heads;
@@ -42,26 +42,27 @@ FORGE_DEVICE Tile tile_at(const Call& call, unsigned number) {
     static_cast<Task&>(at) = sequence_task(call, n, number / tiles % heads, number % tiles);
     at.number = number;
     at.segment = block - first_block(call, n, kTileRows);
-    place_rows(at);
+    at.block = first_block(call, n, kRows);
+    place_rows<ORDER>(at);
     return at;
 }
 
 /// Takes the next tile. The counter is the first word of the workspace, and starts with all bits set.
-template <int CHANNELS>
+template <int CHANNELS, Order ORDER = Order::Forwards>
 FORGE_DEVICE Tile first_tile(const Call& call) {
     Tile at{};
     for (at.idle = true; at.idle && !at.done;) {
         const unsigned number = ptx::add_relaxed(static_cast<unsigned*>(call.exchange), 1) + 1;
-        if (static_cast<Size>(number) < call.tasks) at = tile_at<CHANNELS>(call, number);
+        if (static_cast<Size>(number) < call.tasks) at = tile_at<CHANNELS, ORDER>(call, number);
         else at.done = true;
     }
     return at;
 }
-template <int CHANNELS, int TENSORS>
+template <int CHANNELS, Order ORDER = Order::Forwards, int TENSORS>
 FORGE_DEVICE void take_tile(Places<TENSORS>& next, const Places<TENSORS>& before, const Call& call) {
-    if (thread() == 0) next.tile = before.tile.done ? before.tile : first_tile<CHANNELS>(call);
+    if (thread() == 0) next.tile = before.tile.done ? before.tile : first_tile<CHANNELS, ORDER>(call);
 }
-template <int TENSORS>
+template <Order ORDER = Order::Forwards, int TENSORS>
 FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>&, const Call& call,
                              const TensorOf (&tensors)[TENSORS]) {
     find_places(next, call, tensors);
@@ -97,7 +98,7 @@ FORGE_DEVICE void await_four(const Word* p, Map* to) {
 template <class SHARED>
 FORGE_DEVICE Map known_map(const SHARED& shared, const Tile& at, int state, int channel, float initial) {
     const Map map = whole_map(shared, state, channel);
-    return at.segment == 0 ? Map{forgotten(state), apply(state, map, initial)} : map;
+    return at.segment == 0 ? Map{SHARED::forgotten(state), SHARED::apply(state, map, initial)} : map;
 }
 
 }  // namespace detail
@@ -106,8 +107,8 @@ FORGE_DEVICE Map known_map(const SHARED& shared, const Tile& at, int state, int 
 /// sync; they sync afterwards. Only the first tile reads the initial state, and what the last one gets depends on that
 /// having been done, so that final states may take the place of initial ones. Where they do not, a tile waits for no
 /// state that a factor of 0 makes it forget.
-template <int STATES, int TENSORS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const Tile& at, int,
+template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call& call, const Tile& at, int,
                        const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int place = static_cast<int>(at.segment % kGroup);                      // in its group
@@ -138,18 +139,19 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS>& shared, const Call& call, const 
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
-        Map map = nothing_done(state);
+        Map map = Maps<MAXIMA>::nothing_done(state);
 #pragma unroll 4
-        for (int n = 0; n < place; ++n) map = then(state, map, shared.group[state][n][channel]);
+        for (int n = 0; n < place; ++n) map = Maps<MAXIMA>::then(state, map, shared.group[state][n][channel]);
         float h = initial[i];
-        if (follows && (map.factor != forgotten(state) || call.in_place)) {
+        if (follows && (map.factor != Maps<MAXIMA>::forgotten(state) || call.in_place)) {
             while (before[i] == kNothing) before[i] = ptx::load_relaxed(before_group + c);
             h = map_of(before[i]).addend;
         }
-        h = apply(state, map, h);
+        h = Maps<MAXIMA>::apply(state, map, h);
         if (publishes && ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c,
-                               word_of({1.0f, apply(state, detail::whole_map(shared, state, channel), h)}));
+            ptx::store_relaxed(
+                words_of<STATES>(call, at.number, 0) + c,
+                word_of({1.0f, Maps<MAXIMA>::apply(state, detail::whole_map(shared, state, channel), h)}));
         detail::pass_on(shared, state, channel, h);
     }
 }

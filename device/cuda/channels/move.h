@@ -190,6 +190,16 @@ FORGE_DEVICE void store_rows(const Tokens<T, ROWS>& tokens, const P& places, con
     }
 }
 
+/// Of a result that has one number per token, which all threads of a strip have.
+template <class T, int ROWS, class P>
+FORGE_DEVICE void store_numbers(const Tokens<T, ROWS>& tokens, const P& places, const Part& part, const Rows<T>& x) {
+    if (strip_channel() != 0) return;
+    T* to = tokens.first(places, false);
+#pragma unroll
+    for (int r = 0; r < kRows * ROWS; ++r, to += tokens.stride())
+        if (r / ROWS < part.rows) *to = element<T>(x.row[r / ROWS], 0);
+}
+
 /// This thread's channels of a per-head input.
 template <class T>
 FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const Part& part) {
@@ -203,14 +213,45 @@ FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const P
 
 /// The states after the last token: the strip that walked over it has them. Those behind have them too, as tokens that
 /// are not there change nothing, but composed of maps, with one more rounding.
+template <Order ORDER = Order::Forwards>
 FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x) {
-    const int last = static_cast<int>(at.end - at.row) - 1;
+    const int last = ORDER == Order::Backwards ? 0 : static_cast<int>(at.end - at.row) - 1;
     if (!at.last || strip() != (last > 0 ? last / kRows : 0)) return;
     float* const to = state_block<float>(call, tensor, at);
     if (!to) return;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
         if (i < part.channels) to[(part.channel + i) * channel_step(call.tensors[tensor])] = x.x[i];
+}
+
+/// Where a state before this thread's tokens lies in the workspace, which has so many floats for a strip of a sequence
+/// and head, or, where heads are channels, one for each of them.
+FORGE_DEVICE float* saved_state(float* spill, const Call& call, const Tile& at, const Part& part, int floats) {
+    const Size strip = at.block + part.row / kRows;
+    return spill + (kHeadChannels ? strip * call.heads : (strip * call.heads + at.head) * floats) + part.channel;
+}
+FORGE_DEVICE bool moves_four(const Call& call, const Part& part) {
+    return part.channels >= kWidth && (!kHeadChannels || call.heads % kWidth == 0);
+}
+
+FORGE_DEVICE vec load_saved(float* spill, const Call& call, const Tile& at, const Part& part, int floats) {
+    if (part.empty()) return broadcast(0.0f);
+    const float* const from = saved_state(spill, call, at, part, floats);
+    if (moves_four(call, part)) return unpack(load_packed(from));
+    vec x;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) x.x[i] = i < part.channels ? from[i] : 0.0f;
+    return x;
+}
+
+FORGE_DEVICE void store_saved(float* spill, const Call& call, const Tile& at, const Part& part, int floats,
+                              const vec& x) {
+    if (part.empty()) return;
+    float* const to = saved_state(spill, call, at, part, floats);
+    if (moves_four(call, part)) return store_packed(to, pack<float>(x));
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+        if (i < part.channels) to[i] = x.x[i];
 }
 
 }  // namespace forge::cuda

@@ -44,13 +44,29 @@ struct Tile : Task {
     bool done;     ///< there is none: all are taken
 };
 
-/// Sets a tile's rows from its place among those of its sequence. The last one ends with the sequence's last token;
-/// those behind it are idle.
+/// How a kernel goes through a sequence. Tiles, strips and their maps are counted in this order; rows of tokens, and the
+/// threads that have them, as they lie in memory.
+enum class Order : unsigned char { Forwards, Backwards };
+
+/// The place of this thread's strip among those of its tile.
+template <Order ORDER>
+FORGE_DEVICE int strip_in_order() {
+    return ORDER == Order::Forwards ? strip() : kStrips - 1 - strip();
+}
+
+/// Sets a tile's rows from its place among those of its sequence, which begin with the sequence's first token. The last
+/// one has the last token that there is; those behind it are idle.
+template <Order ORDER>
 FORGE_DEVICE void place_rows(Tile& at) {
-    at.row = at.segment * kTileRows;
-    at.idle = at.row > 0 && at.row >= at.tokens;
+    const Size walked = at.segment * kTileRows;
+    at.idle = walked > 0 && walked >= at.tokens;
+    at.row = walked;
+    if (ORDER == Order::Backwards) {
+        const Size tiles = (at.tokens + kTileRows - 1) / kTileRows, row = (tiles - 1 - at.segment) * kTileRows;
+        at.row = at.idle ? at.tokens : row > 0 ? row : 0;
+    }
     at.end = at.row + kTileRows < at.tokens ? at.row + kTileRows : at.tokens;
-    at.last = !at.idle && at.end == at.tokens;
+    at.last = !at.idle && (ORDER == Order::Forwards ? at.end == at.tokens : at.row == 0);
 }
 
 /// A thread's part of a tile.

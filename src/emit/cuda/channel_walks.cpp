@@ -14,10 +14,10 @@ using ir::Op;
 using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
-using SlotKind = plan::TensorSlot::Kind;
 
 constexpr int kMostRows = 8;             ///< tokens of a thread
-constexpr std::int64_t kRegisters = 84;  ///< of the 128 that a thread has, for what is counted here
+// Of the 128 registers that a thread has, for what is counted here.
+constexpr std::int64_t kRegisters = 84, kRegistersBack = 108;
 
 ValueId param_of(const Function& fn, const std::string& name, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -25,12 +25,14 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
     return ir::kNoValue;
 }
 
+bool is_saved(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
+
 constexpr std::int64_t kRegistersOfHeads = 32;  ///< for how many channels there are, where the call alone says so
 constexpr std::int64_t kRegistersOfRows = 24;   ///< for which rows are there, where others are left out
 
 /// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what
 /// is kept for it, and all inputs of the next tile.
-std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
+std::int64_t registers_per_row(const ir::Definition& definition, const Function& fn) {
     const Walks walks(fn);
     std::vector<bool> read_again(fn.ops.size(), false);
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -40,10 +42,9 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
     std::int64_t count = 0;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
-        if (walks.kept(v)) count += kChannelWidth;
+        if (walks.kept(v) || is_saved(op)) count += kChannelWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
-        const DType dtype =
-            plan.tensors[static_cast<std::size_t>(plan.tensor(SlotKind::Input, op.attrs.name))].type.dtype;
+        const DType dtype = definition.input(op.attrs.name)->type.dtype;
         const std::int64_t registers =
             op.type.rank() == 0 ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
         count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
@@ -53,8 +54,8 @@ std::int64_t registers_per_row(const plan::Plan& plan, const Function& fn) {
 
 }  // namespace
 
-bool channels_are_heads(const plan::Plan& plan) {
-    const Shape& shape = plan.definition.states[0].type.shape;
+bool channels_are_heads(const ir::Definition& definition) {
+    const Shape& shape = definition.states[0].type.shape;
     return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d == Dim(1); });
 }
 
@@ -63,8 +64,9 @@ std::int64_t channels_of(const plan::Plan& plan) {
 }
 
 int tile_channels(const plan::Plan& plan) {
-    const bool wide = !channels_are_heads(plan) && graph::mixes_channels(plan.kernels[0].tiles.fn) &&
-                      channels_of(plan) > cuda::kTileChannels;
+    const bool meet = std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                                  [](const plan::Kernel& k) { return !is_sums(k) && graph::mixes_channels(k.tiles.fn); });
+    const bool wide = !channels_are_heads(plan.definition) && meet && channels_of(plan) > cuda::kTileChannels;
     return wide ? cuda::kMostTileChannels : cuda::kTileChannels;
 }
 
@@ -77,6 +79,26 @@ std::vector<ChannelState> states_of(const Function& fn) {
     return states;
 }
 
+std::vector<SavedState> saved_states_of(const Function& fn) {
+    std::vector<SavedState> states;
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::After) states.push_back({r.name, param_of(fn, r.name, Role::Before), r.value});
+    return states;
+}
+
+std::vector<ir::Result> contributions_of(const Function& fn) {
+    std::vector<ir::Result> found;
+    for (const ir::Result& r : fn.results)
+        if (r.role == Role::Chunk) found.push_back(r);
+    return found;
+}
+
+bool is_sums(const plan::Kernel& kernel) {
+    const std::vector<Op>& ops = kernel.tiles.fn.ops;
+    return std::any_of(ops.begin(), ops.end(),
+                       [](const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Spill; });
+}
+
 std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
     std::vector<int> tensors;
     const auto add = [&](int t) {
@@ -84,32 +106,39 @@ std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
     };
     for (const Op& op : fn.ops)
         if (op.code == Opcode::Param && (op.attrs.role == Role::Input || op.attrs.role == Role::Shifted))
-            add(plan.tensor(SlotKind::Input, op.attrs.name));
+            add(plan.tensor(plan::TensorSlot::Kind::Input, op.attrs.name));
     for (const ir::Result& r : fn.results)
-        if (r.role == Role::Input) add(plan.tensor(SlotKind::Output, r.name));
+        if (r.role == Role::Input) add(plan.tensor(plan::TensorSlot::Kind::Output, r.name));
     return tensors;
 }
 
 Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kept_(fn.ops.size(), false) {
-    std::vector<ValueId> tokens, states, factors, carried, wanted;
+    std::vector<ValueId> tokens, states, factors, carried, wanted, saved;
     for (ValueId v = 0; v < fn.size(); ++v) {
         if (fn.op(v).code != Opcode::Param) continue;
         const Role role = fn.op(v).attrs.role;
-        if (role == Role::Input || role == Role::Shifted || role == Role::Mask) tokens.push_back(v);
+        if (role == Role::Input || role == Role::Shifted || role == Role::Mask || role == Role::Before)
+            tokens.push_back(v);
         if (role == Role::State) states.push_back(v);
         if (role == Role::Ones) factors.push_back(v);
     }
     for (const ir::Result& r : fn.results) {
-        if (r.role != Role::Input) carried.push_back(r.value);
+        if (r.role == Role::After) {
+            saved.push_back(r.value);
+            continue;
+        }
+        if (r.role != Role::Input && r.role != Role::Chunk) carried.push_back(r.value);
         if (r.role != Role::Ones) wanted.push_back(r.value);
     }
+    saves_ = ir::needed_for(fn, saved);
     const auto per_token = ir::depends_on(fn, tokens), of_state = ir::depends_on(fn, states),
                of_factor = ir::depends_on(fn, factors);
     const auto first = ir::needed_for(fn, carried), second = ir::needed_for(fn, wanted);
     for (std::size_t v = 0; v < walks_.size(); ++v) {
         if (of_factor[v]) walks_[v] = ChannelWalk::First;
         else if (of_state[v]) walks_[v] = first[v] && second[v] ? ChannelWalk::Both : ChannelWalk::Second;
-        else if (per_token[v]) walks_[v] = first[v] ? ChannelWalk::First : ChannelWalk::Second;
+        else if (per_token[v])
+            walks_[v] = first[v] ? ChannelWalk::First : second[v] ? ChannelWalk::Second : ChannelWalk::Saved;
     }
     const auto keep = [&](ValueId v) {
         const auto i = static_cast<std::size_t>(v);
@@ -121,18 +150,32 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kep
     for (const ValueId v : wanted) keep(v);
 }
 
-int rows_of(const plan::Plan& plan, const Function& fn) {
+int rows_of(const ir::Definition& definition, const Function& fn, bool reverse) {
     const Walks walks(fn);
-    std::int64_t registers = kRegisters - 2 * kChannelWidth * static_cast<std::int64_t>(states_of(fn).size());
+    const std::size_t states = states_of(fn).size() + saved_states_of(fn).size();
+    std::int64_t registers = (reverse ? kRegistersBack : kRegisters) - 2 * kChannelWidth * static_cast<std::int64_t>(states) -
+                             kChannelWidth * static_cast<std::int64_t>(contributions_of(fn).size());
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
         for (const ValueId a : fn.op(v).args)
             if (!walks.before_tokens(v) && walks.before_tokens(a) && fn.op(a).type.rank() > 0)
                 per_head[static_cast<std::size_t>(a)] = true;
     registers -= kChannelWidth * std::count(per_head.begin(), per_head.end(), true);
-    if (channels_are_heads(plan)) registers -= kRegistersOfHeads;
-    if (plan.definition.fixed_chunk == 1) registers -= kRegistersOfRows;
-    return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(plan, fn), 1, kMostRows));
+    if (channels_are_heads(definition)) registers -= kRegistersOfHeads;
+    if (leaves_rows_out(definition, reverse) && !reverse) registers -= kRegistersOfRows;
+    return static_cast<int>(std::clamp<std::int64_t>(registers / registers_per_row(definition, fn), 1, kMostRows));
+}
+
+int rows_of(const plan::Plan& plan) {
+    int rows = kMostRows;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (!is_sums(kernel))
+            rows = std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse));
+    return rows;
+}
+
+bool leaves_rows_out(const ir::Definition& definition, bool reverse) {
+    return definition.fixed_chunk == 1 || reverse;
 }
 
 }  // namespace forge::emit

@@ -20,14 +20,26 @@ struct ChannelState {
     [[nodiscard]] const char* no_factor() const { return maximum ? "zero" : "broadcast(1.0f)"; }
 };
 
-/// Whether the channels of a plan are heads, and how many of a head there are otherwise.
-bool channels_are_heads(const plan::Plan& plan);
+/// A state that the way back reads as it was before each token: made anew from what it was before a thread's tokens,
+/// which lies in the workspace.
+struct SavedState {
+    std::string name;
+    ir::ValueId before = ir::kNoValue, after = ir::kNoValue;
+};
+
+/// Whether the channels are heads, and how many of a head there are otherwise.
+bool channels_are_heads(const ir::Definition& definition);
 std::int64_t channels_of(const plan::Plan& plan);
 /// How many of them a task has: all, where they meet.
 int tile_channels(const plan::Plan& plan);
 
 /// In the order of the function's results.
 std::vector<ChannelState> states_of(const ir::Function& fn);
+std::vector<SavedState> saved_states_of(const ir::Function& fn);
+/// What each token adds to a state that another kernel sums.
+std::vector<ir::Result> contributions_of(const ir::Function& fn);
+/// Whether a kernel is that one.
+bool is_sums(const plan::Kernel& kernel);
 
 /// The tensors with tokens that a kernel reads and writes, by their numbers in the plan: inputs first.
 std::vector<int> token_tensors(const plan::Plan& plan, const ir::Function& fn);
@@ -38,9 +50,11 @@ enum class ChannelWalk : std::uint8_t {
     First,   ///< for the states
     Second,  ///< for the outputs
     Both,    ///< from a state, which is another one in each walk
+    Saved,   ///< for saved states alone
 };
 
-/// Which values each walk computes, and which of the first walk's the second one reads.
+/// Which values each walk computes, and which of the first walk's the second one reads. Saved states are made before
+/// either.
 class Walks {
   public:
     explicit Walks(const ir::Function& fn);
@@ -53,13 +67,19 @@ class Walks {
         return walks_[static_cast<std::size_t>(v)] == ChannelWalk::None;
     }
     [[nodiscard]] bool kept(ir::ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
+    [[nodiscard]] bool saves(ir::ValueId v) const { return saves_[static_cast<std::size_t>(v)] && !before_tokens(v); }
 
   private:
     std::vector<ChannelWalk> walks_;
-    std::vector<bool> kept_;
+    std::vector<bool> kept_, saves_;
 };
 
-/// Tokens per thread, of four channels each.
-int rows_of(const plan::Plan& plan, const ir::Function& fn);
+/// Tokens per thread, of four channels each: of one of the program's kernels (graph::token_kernels), and of all.
+int rows_of(const ir::Definition& definition, const ir::Function& token, bool reverse);
+int rows_of(const plan::Plan& plan);
+
+/// Whether rows that are not there are left out, rather than change nothing by what they hold: where chunks have no
+/// such rows, and on the way back.
+bool leaves_rows_out(const ir::Definition& definition, bool reverse);
 
 }  // namespace forge::emit

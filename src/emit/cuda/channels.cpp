@@ -11,6 +11,7 @@
 #include "emit/names.h"
 #include "emit/statements.h"
 #include "forge/error.h"
+#include "graph/saved_states.h"
 #include "graph/token_program.h"
 #include "support/divide.h"
 
@@ -31,6 +32,13 @@ using cuda::kMapBytes, cuda::kMostBlocks;
 
 constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
 
+/// A bit for each state.
+unsigned maxima_of(const std::vector<ChannelState>& states) {
+    unsigned bits = 0, bit = 1;
+    for (const ChannelState& s : states) bits |= s.maximum ? bit : 0, bit *= 2;
+    return bits;
+}
+
 class ChannelWriter {
   public:
     ChannelWriter(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel)
@@ -40,10 +48,13 @@ class ChannelWriter {
           fn_(kernel.tiles.fn),
           names_(cpp_names(fn_)),
           states_(states_of(fn_)),
+          saved_(saved_states_of(fn_)),
+          sums_(contributions_of(fn_)),
           walks_(fn_),
-          channels_(channels_are_heads(plan) ? "channels_of<kChannels>(call)" : "kChannels") {}
+          channels_(channels_are_heads(plan.definition) ? "channels_of<kChannels>(call)" : "kChannels") {}
 
     void write() {
+        if (is_sums(kernel_)) return write_sums();
         out_.begin_kernel(
             {kernel_symbol(kernel_)},
             fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
@@ -57,17 +68,37 @@ class ChannelWriter {
         out_.line("const Tile& at = places.tile;");
         out_.line("const Part part = part_of(at, {});", channels_);
         before_tokens();
+        make_saved_states();
         first_walk();
         next_loads();
         meet();
         second_walk();
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("{0} = {0}_next;", name(v));
+        for (const SavedState& s : saved_) out_.line("{0} = {0}_next;", strip_state(s));
         out_.end();
         out_.end();
     }
 
   private:
+    /// The kernel of sums, a task of which has a sequence and head.
+    void write_sums() {
+        out_.begin_kernel(
+            {kernel_symbol(kernel_)},
+            fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
+        out_.next({Kind::Compute, "sums", {}, {}});
+        out_.line("float* const scratch = static_cast<float*>(ptx::block_memory());");
+        out_.line("const Task at = scan_task(call, blockIdx.x);");
+        for (const ir::Result& r : fn_.results) {
+            const std::string left = graph::sum_spill(r.name);
+            const bool number = !channels_are_heads(plan_.definition) && op(r.value).type.rank() == 0;
+            out_.line("sum_tiles<{}>(scratch, call, at, {}, {}, {}, {}, {});", number, spill(left), floats(left),
+                      channels_are_heads(plan_.definition) ? 1 : channels_of(plan_),
+                      plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
+        }
+        out_.end();
+    }
+
     // Shared memory.
     using Accesses = ::forge::kernel::Accesses;
 
@@ -104,6 +135,15 @@ class ChannelWriter {
         return op(v).code == Opcode::Param && op(v).attrs.role == role;
     }
     [[nodiscard]] bool is_tensor(ValueId v) const { return is_param(v, Role::Input) || is_param(v, Role::Shifted); }
+    [[nodiscard]] bool has_results_beside_states() const {
+        return std::any_of(fn_.results.begin(), fn_.results.end(),
+                           [](const ir::Result& r) { return r.role != Role::State && r.role != Role::Ones; });
+    }
+    [[nodiscard]] bool is_saved(ValueId v) const { return is_param(v, Role::Before); }
+    [[nodiscard]] bool goes_back() const { return kernel_.graph.reverse; }
+    /// The order as the last template argument, behind others or alone: forwards is the default.
+    [[nodiscard]] const char* and_order() const { return goes_back() ? ", Order::Backwards" : ""; }
+    [[nodiscard]] const char* order() const { return goes_back() ? "<Order::Backwards>" : ""; }
     [[nodiscard]] bool has_channels(ValueId v) const { return op(v).type.rank() > 0; }
     [[nodiscard]] int tensor_of(ValueId v) const {
         return plan_.tensor(op(v).attrs.role == Role::Head ? Slot::Head : Slot::Input, op(v).attrs.name);
@@ -120,19 +160,29 @@ class ChannelWriter {
     void begin() {
         const Launch how = launch_of_channels(plan_, kernel_);
         const std::vector<int> numbers = token_tensors(plan_, fn_);
+        const unsigned maxima = maxima_of(states_);
         out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};",
-                  channels_are_heads(plan_) ? 0 : channels_of(plan_), states_.size(), numbers.size());
-        out_.line("auto& shared = shared_memory<Shared<kStates, kTensors>, {}>();", how.shared_bytes);
-        out_.line("start(shared);");
+                  channels_are_heads(plan_.definition) ? 0 : channels_of(plan_), states_.size(), numbers.size());
+        if (maxima) out_.line("constexpr unsigned kMaxima = {}u;  // a bit for each state", maxima);
+        const std::string kinds = !sums_.empty() ? fmt::format(", {}, {}", maxima ? "kMaxima" : "0", sums_.size())
+                                  : maxima       ? ", kMaxima"
+                                                 : "";
         std::vector<std::string> states;
         for (const ChannelState& s : states_)
             states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Slot::InitialState, s.name),
                                          plan_.tensor(Slot::FinalState, s.name)));
-        out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
+        if (!has_results_beside_states()) {
+            out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
+            out_.line("if (!are_wanted(call, states)) return;");
+        }
+        out_.line("auto& shared = shared_memory<Shared<kStates, kTensors{}>, {}>();", kinds, how.shared_bytes);
+        out_.line("start(shared);");
+        if (has_results_beside_states())
+            out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
             const bool channels =
-                channels_are_heads(plan_) || (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
+                channels_are_heads(plan_.definition) || (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
             const std::int64_t per_token = slot(t).type.shape[0].factor;
             const std::string more = per_token > 1 ? fmt::format(", {}", per_token) : "";
             out_.line("const Tokens<{}{}> {}(call, {}, {});", storage(t), more, tokens(slot(t).name), t,
@@ -142,7 +192,7 @@ class ChannelWriter {
         out_.line("const TensorOf tensors[kTensors] = {{{}}};", fmt::join(tensors, ", "));
         out_.line("[[maybe_unused]] const vec zero = broadcast(0.0f);");
         next("first_tile", {}, tile(0), By::Warp);
-        out_.line("if (thread() == 0) shared.places[0].tile = first_tile<kChannels>(call);");
+        out_.line("if (thread() == 0) shared.places[0].tile = first_tile<kChannels{}>(call);", and_order());
         out_.add(group_barrier());
         next("find_places", tile(0), addresses(0));
         out_.line("find_places(shared.places[0], call, tensors);");
@@ -155,11 +205,13 @@ class ChannelWriter {
         out_.line("const Part part_first = part_of(shared.places[0].tile, {});", channels_);
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("auto {} = {};", name(v), load(v, "shared.places[0]", "part_first"));
+        for (const SavedState& s : saved_)
+            out_.line("vec {} = {};", strip_state(s), load(s, "shared.places[0].tile", "part_first"));
         take_tile(1);
-        out_.line("take_tile<kChannels>(shared.places[1], shared.places[0], call);");
+        out_.line("take_tile<kChannels{}>(shared.places[1], shared.places[0], call);", and_order());
         out_.add(group_barrier());
         place_tile(1);
-        out_.line("place_tile(shared.places[1], shared.places[0], call, tensors);");
+        out_.line("place_tile{}(shared.places[1], shared.places[0], call, tensors);", order());
         out_.add(group_barrier());
     }
 
@@ -169,6 +221,21 @@ class ChannelWriter {
         out_.line("const Part part_next = part_of(following.tile, {});", channels_);
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (is_tensor(v)) out_.line("const auto {}_next = {};", name(v), load(v, "following", "part_next"));
+        for (const SavedState& s : saved_)
+            out_.line("const vec {}_next = {};", strip_state(s), load(s, "following.tile", "part_next"));
+    }
+
+    /// Saved states as they were before a thread's rows.
+    [[nodiscard]] std::string strip_state(const SavedState& s) const { return name(s.before) + "_strip"; }
+    [[nodiscard]] std::string load(const SavedState& s, const char* tile, const char* part) const {
+        return fmt::format("load_saved({}, call, {}, {}, {})", spill(graph::saved_spill(s.name)), tile, part,
+                           floats(graph::saved_spill(s.name)));
+    }
+    [[nodiscard]] std::string spill(const std::string& name) const {
+        return fmt::format("call.spills[{}]", plan_.spill(name));
+    }
+    [[nodiscard]] std::int64_t floats(const std::string& name) const {
+        return plan_.spills[static_cast<std::size_t>(plan_.spill(name))].floats;
     }
 
     [[nodiscard]] std::string load(ValueId v, const char* places, const char* part) const {
@@ -197,6 +264,35 @@ class ChannelWriter {
                       t);
     }
 
+    /// Saved states before each of a thread's rows, from those before all of them.
+    void make_saved_states() {
+        if (saved_.empty()) return;
+        for (const SavedState& s : saved_) out_.line("vec {}[kRows];", name(s.before));
+        next("saved states", tile(0), {});
+        out_.open("");
+        read_.clear();
+        for (const SavedState& s : saved_) {
+            out_.line("vec {} = {};", row_name(s.before), strip_state(s));
+        }
+        out_.put("#pragma unroll");
+        out_.open("for (int row = 0; row < kRows; ++row)");
+        for (const SavedState& s : saved_) {
+            out_.line("{}[row] = {};", name(s.before), row_name(s.before));
+            read_.insert(s.before);
+        }
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (!walks_.saves(v) || op(v).code == Opcode::Param) continue;
+            for (const ValueId a : op(v).args) read(a, false);
+            compute(v, fmt::format("const {} {}", type(v), name(v)));
+        }
+        for (const SavedState& s : saved_) {
+            read(s.after, false);
+            out_.line("{} = {};", row_name(s.before), use(s.after));
+        }
+        out_.close();
+        out_.close();
+    }
+
     /// What these tokens do to the states: from nothing, and from factors of 1.
     void first_walk() {
         for (ValueId v = 0; v < fn_.size(); ++v)
@@ -209,17 +305,17 @@ class ChannelWriter {
         }
         walk(ChannelWalk::First);
         for (std::size_t i = 0; i < states_.size(); ++i)
-            out_.line("put_map(shared, {}, {}, {});", i, factor(states_[i]), variable(states_[i]));
+            out_.line("put_map{}(shared, {}, {}, {});", order(), i, factor(states_[i]), variable(states_[i]));
         out_.close();
     }
 
     /// The states before these tokens arrive; the addresses of the tile after the next are found on the way.
     void meet() {
         take_tile(2);
-        out_.line("take_tile<kChannels>(next, following, call);");
+        out_.line("take_tile<kChannels{}>(next, following, call);", and_order());
         out_.add(group_barrier());
         place_tile(2);
-        out_.line("place_tile(next, following, call, tensors);");
+        out_.line("place_tile{}(next, following, call, tensors);", order());
         Accesses reads = tile(0);
         ::forge::kernel::append(reads, all_of("strips"));
         next("join", reads, all_of("before"));
@@ -233,22 +329,51 @@ class ChannelWriter {
         next("second walk", reads, {});
         out_.open("");
         for (std::size_t i = 0; i < states_.size(); ++i)
-            out_.line("vec {} = state_before(shared, {});", variable(states_[i]), i);
+            out_.line("vec {} = state_before{}(shared, {});", variable(states_[i]), order(), i);
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Spill)
+                out_.line("store_saved({}, call, at, part, {}, {});", spill(r.name), floats(r.name), name(r.value));
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Input)
                 out_.line("Rows<{}> {};", storage(plan_.tensor(Slot::Output, r.name)), rows(r.name));
+        for (const ir::Result& r : sums_) out_.line("vec {} = zero;", sum(r));
         walk(ChannelWalk::Second);
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input) out_.line("store_rows({}, places, part, {});", tokens(r.name), rows(r.name));
+            if (r.role == Role::Input)
+                out_.line("store_{}({}, places, part, {});", has_channels(r.value) || is_wide(r) ? "rows" : "numbers",
+                          tokens(r.name), rows(r.name));
         for (const ChannelState& s : states_)
-            out_.line("store_state(call, {}, at, part, {});", plan_.tensor(Slot::FinalState, s.name), variable(s));
+            out_.line("store_state{}(call, {}, at, part, {});", order(), plan_.tensor(Slot::FinalState, s.name),
+                      variable(s));
+        store_sums();
         out_.close();
+    }
+
+    /// Whether an output has channels, whatever is stored in all of them.
+    [[nodiscard]] bool is_wide(const ir::Result& r) const {
+        return channels_are_heads(plan_.definition) || slot(plan_.tensor(Slot::Output, r.name)).type.rank() > 2;
+    }
+
+    static std::string sum(const ir::Result& r) { return cpp_identifier(r.name) + "_sum"; }
+
+    void store_sums() {
+        if (sums_.empty()) return;
+        next("put sums", {}, all_of("sums"));
+        for (std::size_t i = 0; i < sums_.size(); ++i) out_.line("put_sum(shared, {}, {});", i, sum(sums_[i]));
+        out_.add(group_barrier());
+        Accesses reads = tile(0);
+        ::forge::kernel::append(reads, all_of("sums"));
+        next("store sums", reads, {});
+        for (std::size_t i = 0; i < sums_.size(); ++i) {
+            const std::string left = graph::sum_spill(sums_[i].name);
+            out_.line("store_sum(shared, {}, {}, call, at, {}, {});", i, spill(left), floats(left), channels_);
+        }
     }
 
     /// The loop over a thread's tokens.
     void walk(ChannelWalk walk) {
         out_.put("#pragma unroll");
-        out_.open("for (int row = 0; row < kRows; ++row)");
+        out_.open(goes_back() ? "for (int row = kRows - 1; row >= 0; --row)" : "for (int row = 0; row < kRows; ++row)");
         read_.clear();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!walks_.in(v, walk) || op(v).code == Opcode::Param) continue;
@@ -263,9 +388,11 @@ class ChannelWriter {
                 if (r.role == Role::Input) store(r);
         // Rows that are not there change nothing: by what they hold, or, where chunks have no such rows, because they
         // are left out.
-        const bool left_out = plan_.definition.fixed_chunk == 1;
+        const bool left_out = leaves_rows_out(plan_.definition, goes_back());
         if (left_out) out_.open("if (row < part.rows)");
         for (const ChannelState& s : states_) assign(variable(s), s.after);
+        if (walk == ChannelWalk::Second)
+            for (const ir::Result& r : sums_) read(r.value), out_.line("{0} = add({0}, {1});", sum(r), use(r.value));
         if (walk == ChannelWalk::First)
             for (const ChannelState& s : states_)
                 if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor);
@@ -286,9 +413,9 @@ class ChannelWriter {
     }
 
     /// An input, or a value kept from the first walk, as this row's number.
-    void read(ValueId v) {
-        const bool mask = is_param(v, Role::Mask);
-        if (!(is_tensor(v) || mask || walks_.kept(v)) || !read_.insert(v).second) return;
+    void read(ValueId v, bool with_kept = true) {
+        const bool mask = is_param(v, Role::Mask), kept = with_kept && walks_.kept(v);
+        if (!(is_tensor(v) || is_saved(v) || mask || kept) || !read_.insert(v).second) return;
         if (mask) out_.line("const vec {} = broadcast(row < part.rows ? 1.0f : 0.0f);", row_name(v));
         else out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v));
     }
@@ -322,6 +449,8 @@ class ChannelWriter {
     const Function& fn_;
     std::vector<std::string> names_;
     std::vector<ChannelState> states_;
+    std::vector<SavedState> saved_;
+    std::vector<ir::Result> sums_;  ///< what tokens add to them
     Walks walks_;
     std::string channels_;    ///< how many there are
     std::set<ValueId> read_;  ///< values with a name for this row
@@ -331,17 +460,23 @@ class ChannelWriter {
 
 Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto states = static_cast<std::int64_t>(states_of(kernel.tiles.fn).size());
-    const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size());
+    const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size()),
+               sums = static_cast<std::int64_t>(contributions_of(kernel.tiles.fn).size());
     const int wide = tile_channels(plan), strips = plan.schedule.block_threads / (wide / kChannelWidth);
     Launch launch;
     launch.threads = plan.schedule.block_threads;
-    if (channels_are_heads(plan)) launch.head_channels = wide;
+    launch.parts = 1;
+    if (is_sums(kernel)) {
+        launch.shared_bytes = launch.threads * static_cast<std::int64_t>(sizeof(float));
+        return launch;
+    }
+    if (channels_are_heads(plan.definition)) launch.head_channels = wide;
     else launch.parts = support::divide_up(channels_of(plan), std::int64_t{wide});
     launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
-    const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan, kernel.tiles.fn)) * strips;
+    const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan)) * strips;
     constexpr std::int64_t kTileBytes = 160;
     const std::int64_t maps = states * wide * kMapBytes;  // one per channel and state
-    launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2);
+    launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2 + sums * wide * 4);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
         launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * cuda::kMailboxBytes;
@@ -354,34 +489,23 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     return launch;
 }
 
-namespace {
-
-/// A bit for each state.
-unsigned maxima_of(const Function& fn) {
-    unsigned bits = 0, bit = 1;
-    for (const ChannelState& s : states_of(fn)) bits |= s.maximum ? bit : 0, bit *= 2;
-    return bits;
-}
-
-}  // namespace
-
 void write_channel_head(Writer& out, const plan::Plan& plan) {
     const Launch how = launch_of_channels(plan, plan.kernels[0]);
     out.line("#define {}", define_of_call(plan));
     out.line("#define FORGE_THREADS {}", how.threads);
-    out.line("#define FORGE_ROWS {}", rows_of(plan, plan.kernels[0].tiles.fn));
+    out.line("#define FORGE_ROWS {}", rows_of(plan));
     out.line("#define FORGE_RESIDENT {}", how.resident_blocks);
-    const ir::Function& fn = plan.kernels[0].tiles.fn;
-    if (channels_are_heads(plan)) out.line("#define FORGE_HEAD_CHANNELS");
+    if (channels_are_heads(plan.definition)) out.line("#define FORGE_HEAD_CHANNELS");
     if (const int wide = tile_channels(plan); wide != cuda::kTileChannels)
         out.line("#define FORGE_TILE_CHANNELS {}", wide);
-    if (const unsigned maxima = maxima_of(fn)) out.line("#define FORGE_MAXIMA {}u", maxima);
     const auto& inputs = plan.definition.inputs;
     const auto half = [](const ir::InputDecl& in) { return is_half(in.type.dtype); };
     if (std::any_of(inputs.begin(), inputs.end(), half)) out.line("#define FORGE_FAST_EXP");
     out.line("#include \"cuda/channels/kernel.h\"");
     out.line("#include \"cuda/channels/{}.h\"", plan.schedule.clusters ? "clusters" : "look_back");
-    if (graph::mixes_channels(fn)) out.line("#include \"cuda/channels/sums.h\"");
+    const auto meet = [](const plan::Kernel& k) { return !is_sums(k) && graph::mixes_channels(k.tiles.fn); };
+    if (std::any_of(plan.kernels.begin(), plan.kernels.end(), is_sums)) out.line("#include \"cuda/channels/tile_sums.h\"");
+    if (std::any_of(plan.kernels.begin(), plan.kernels.end(), meet)) out.line("#include \"cuda/channels/sums.h\"");
     if (!plan.last_rows.empty()) out.line("#include \"cuda/portable/last_rows.h\"");
     out.put("");
     out.line("using namespace forge::cuda;");

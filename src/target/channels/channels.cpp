@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "device/cuda/channels/sizes.h"
+#include "emit/cuda/channel_walks.h"
 #include "emit/cuda/emit_cuda.h"
+#include "graph/gradient.h"
+#include "graph/saved_states.h"
 #include "graph/token_program.h"
 #include "interp/semantics.h"
 #include "support/divide.h"
@@ -31,6 +34,14 @@ std::int64_t tasks_of(std::optional<std::int64_t> channels, const FitWishes& wis
     return wishes.expected_tasks * support::divide_up(*channels, cuda::kTileChannels);
 }
 
+/// Tokens of a thread, whatever kernel it is of.
+std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels) {
+    std::vector<int> rows;
+    for (const graph::TokenKernel& k : kernels)
+        if (k.name != "sums") rows.push_back(emit::rows_of(definition, k.token, k.reverse));
+    return *std::min_element(rows.begin(), rows.end());
+}
+
 /// Heads that are channels are the same for all tensors.
 void check_heads(const ir::Definition& definition) {
     std::optional<Dim> heads;
@@ -48,19 +59,26 @@ void check_heads(const ir::Definition& definition) {
 
 plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                             const FitWishes& wishes, int threads, int multiprocessors) {
-    const ir::Function token = graph::token_program(program);  // it refuses
-    const std::optional<std::int64_t> channels = channels_of(token, sizes);
+    const std::vector<graph::TokenKernel> kernels = graph::token_kernels(program);  // it refuses
+    const std::optional<std::int64_t> channels = channels_of(kernels[0].token, sizes);
+    const bool meet = std::any_of(kernels.begin(), kernels.end(),
+                                  [](const graph::TokenKernel& k) { return k.name != "sums" && graph::mixes_channels(k.token); });
     if (!channels) check_heads(definition);
-    else if (graph::mixes_channels(token) && *channels > cuda::kMostTileChannels)
+    else if (meet && *channels > cuda::kMostTileChannels)
         refuse(Reason::ManyChannels, *channels, cuda::kMostTileChannels);
     if (definition.fixed_chunk > 1) refuse(Reason::FixedChunk, definition.fixed_chunk);
     if (const plan::Strategy asked = wishes.strategy.value_or(plan::Strategy::OnePass);
         asked != plan::Strategy::OnePass)
         refuse(Reason::OtherStrategy, plan::to_string(asked));
     if (wishes.tiles > 1) refuse(Reason::OtherTiles, wishes.tiles);
-    if (!definition.step && !interp::goes_by_token(definition, program)) refuse(Reason::NoStep);
+    const bool back = graph::has_saved_states(program);
+    const bool by_token = definition.step || definition.fixed_chunk == 1 ||
+                          (back ? interp::goes_by_token(graph::without_gradients(definition))
+                                : interp::goes_by_token(definition, program));
+    if (!by_token) refuse(Reason::NoStep);
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
+    if (back) s.chunk = rows_of(definition, kernels);  // states before which are stored
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::Channels;
@@ -99,7 +117,7 @@ const Target& channels_target() {
         "a few channels of vector states in a thread's registers, token by token",
         false,
         [](const Question& q) {
-            return q.gpu() && q.walk == Walk::Forwards &&
+            return q.gpu() && q.walk != Walk::Tokens &&
                    q.wishes.engine.value_or(plan::Engine::Channels) == plan::Engine::Channels;
         },
         [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
