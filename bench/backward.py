@@ -76,8 +76,9 @@ def row_of(op: str, shape: str, args: Any, torch: Any, inputs_of: Any, forwards:
     """`forwards`: by side, what makes a function of no arguments that calls the operator, from its name and inputs."""
     row: dict[str, Any] = {"op": op, "shape": shape}
     B, T, H, D = (int(n) for n in shape.split("x"))
-    x = {name: t.requires_grad_() for name, t in inputs_of(op, T, torch, B, H, D).items()}
-    do = torch.randn_like(x["v"])
+    channels = {"channels": H * D} if op == "hgrn" else {}
+    x = {name: t.requires_grad_() for name, t in inputs_of(op, T, torch, B, H, D, **channels).items()}
+    do = torch.randn_like(x["x" if op == "hgrn" else "v"])
     errors, gradients = [], {}
     if args.no_fla_guard:
         without_guard()

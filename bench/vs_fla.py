@@ -59,7 +59,7 @@ COLUMNS = [
 # ------------------------------------------------------------------------------------------------------------ operators
 
 
-def inputs_of(op: str, T: int, torch, B: int = B, H: int = H, D: int = D) -> dict:
+def inputs_of(op: str, T: int, torch, B: int = B, H: int = H, D: int = D, channels: int = CHANNELS) -> dict:
     """A row's inputs by name, on the GPU."""
     F = torch.nn.functional
     torch.manual_seed(42)
@@ -71,7 +71,7 @@ def inputs_of(op: str, T: int, torch, B: int = B, H: int = H, D: int = D) -> dic
         return F.logsigmoid(normal(*shape, dtype=torch.float32))
 
     if op == "hgrn":
-        return {"x": normal(B, T, 1, CHANNELS), "g": gates(B, T, 1, CHANNELS).bfloat16()}
+        return {"x": normal(B, T, 1, channels), "g": gates(B, T, 1, channels).bfloat16()}
     x = {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
     x["k"] = F.normalize(x["k"], dim=-1)
     if op in ("simple_gla", "gdn"):
@@ -390,7 +390,7 @@ def main() -> None:
     if args.child:
         return work(args)
     lengths = args.shapes.split(",") if args.backward else [int(T) for T in args.T.split(",")]
-    wanted = [(op, length) for length in lengths for op in args.ops.split(",") if not (args.backward and op == "hgrn")]
+    wanted = [(op, length) for length in lengths for op in args.ops.split(",")]
     columns = backward.COLUMNS if args.backward else COLUMNS
     passed = [
         "--runs",

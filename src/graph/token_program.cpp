@@ -255,6 +255,7 @@ class TokenProgram {
                 case Along::Selected:
                     return args[0];
                 case Along::Reduced:
+                    if (op.code == Opcode::Sum && nothing.contains(args[0])) return zero();
                     return is_channels(operand_axis(op)) ? reduced(out, op, op.code, args[0]) : args[0];
                 case Along::Scanned:
                     return op.attrs.exclusive ? zero() : args[0];

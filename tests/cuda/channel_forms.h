@@ -18,6 +18,9 @@ ir::Definition counts();
 /// h = e^g h + e^(x - max x), o = h / |h|, twice. No step.
 ir::Definition norms();
 
+/// h = e^g h + σ(λ) x + b, o = h, and a number per token, p = |h|^2: λ and b are numbers per head and per call.
+ir::Definition lengths();
+
 /// h = max(h + g, x), o = h - x, token by token: no phases.
 ir::Definition sequential();
 

@@ -90,12 +90,12 @@ ir::Definition two_vectors(const Dim& second) {
 ir::Definition beside_channels(bool other_axis) {
     LinearAttention a("beside_channels");
     a.input("x", BF16, {T, H, D}).input("y", BF16, {T, H, E}).input("g", F32, {T, H}).state("h", F32, {D});
-    a.output("o", BF16, {T, H, D}).output("p", F32, {T, H});
+    a.output("o", BF16, {T, H, D}).output("p", F32, {T, H, 1});
     a.chunk({"x", "y"},
             [=](Tensor x, Tensor y) { return sum(other_axis ? x * unsqueeze(sum(y, 1), 1) : x.to(F32), 0); });
     a.decay({"prev_h", "chunk_state"}, [](Tensor h, Tensor x) { return h + x; });
     a.merge({"x", "g", "chunk_state"},
-            [](Tensor x, Tensor g, Tensor h) -> Results { return {{"o", x + unsqueeze(h, 0)}, {"p", exp(g)}}; });
+            [](Tensor x, Tensor g, Tensor h) -> Results { return {{"o", x + unsqueeze(h, 0)}, {"p", exp(unsqueeze(g, 1))}}; });
     return a.define();
 }
 
@@ -276,7 +276,7 @@ std::vector<Case> cases() {
         {Reason::ManyChannels, {length_of_state(), Asked().size("D", 256)}, "there are 256, of which a task has 128"},
         {Reason::SeveralHeads, {counts({T, E})}, "there are H and E", Try{counts({T, H})}},
         {Reason::NumberedHeads, {counts({T, 1})}, "the channels are heads, of which there are 1", Try{counts({T, H})}},
-        {Reason::OtherOutput, {beside_channels(false)}, "the output 'p' is [C], not one number per token and channel"},
+        {Reason::OtherOutput, {beside_channels(false)}, "the output 'p' is [C, 1], not one number per token and channel, nor per token"},
         {Reason::NotAffine,
          {Vectors{.after = [](Tensor h) { return tanh(h); }}.define()},
          "the state 'h' after a token"},
@@ -287,6 +287,10 @@ std::vector<Case> cases() {
         {Reason::FixedChunk, {Vectors{.chunk = 32}.define()}, "the definition fixes chunks of 32 tokens", Try{vectors}},
         {Reason::OtherStrategy, {vectors, Asked().strategy("fused")}, "the strategy fused was asked for", Try{vectors}},
         {Reason::OtherTiles, {vectors, Asked().tiles(2)}, "2 tiles were asked for", Try{vectors}},
+        {Reason::GivenVectors,
+         {vectors, Asked().entry("backward from states")},
+         "come with the call",
+         Try{vectors, Asked().entry("backward")}},
         {Reason::Capability, {matrices, Asked().on("a100")}, "the GPU has compute capability 8.0, they need 9.0"},
         {Reason::OtherThreads, {matrices, Asked().threads(256)}, "256 threads per task were asked for", Try{matrices}},
         {Reason::NoProducts, {Vectors{.step = false}.define()}, "there are no products"},
