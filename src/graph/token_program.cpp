@@ -209,9 +209,9 @@ class TokenProgram {
     /// What a thread has of a parameter: its channels, or a number. Numbers of heads are channels where heads are.
     [[nodiscard]] Shape collapsed(const Op& param) const {
         const Role role = param.attrs.role;
-        const bool of_head = channels_ == kHeadChannels && (role == Role::Input || role == Role::Shifted ||
-                                                            role == Role::Head || role == Role::State ||
-                                                            role == Role::Before);
+        const bool of_head =
+            channels_ == kHeadChannels && (role == Role::Input || role == Role::Shifted || role == Role::Head ||
+                                           role == Role::State || role == Role::Before);
         return of_head || has_channels(param.type) ? Shape{Dim(channels_)} : Shape{};
     }
 
@@ -321,7 +321,9 @@ class TokenProgram {
     /// A vector of channels whose sum is the number v.
     static std::optional<ValueId> spread_out(Function& out, ValueId v) {
         const Op op = out.op(v);
-        const auto with = [&](std::vector<ValueId> args) { return ir::emit(out, op.code, std::move(args), {}, op.where); };
+        const auto with = [&](std::vector<ValueId> args) {
+            return ir::emit(out, op.code, std::move(args), {}, op.where);
+        };
         const auto part = [&](std::size_t i) { return spread_out(out, op.args[i]); };
         switch (op.code) {
             case Opcode::Sum:

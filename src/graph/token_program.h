@@ -25,10 +25,10 @@ ir::Function token_program(const ir::Function& program);
 /// before some tokens (Role::Before, Role::After), and what each token adds to states that are sums (Role::Chunk); and
 /// these sums, from what has been added up so far (sum_spill).
 struct TokenKernel {
-    std::string name;     ///< "before", "scan", "sums"
-    ir::Function chunk;   ///< what it does to a chunk
-    ir::Function token;   ///< … and to a token
-    bool reverse = false; ///< from the last token to the first
+    std::string name;      ///< "before", "scan", "sums"
+    ir::Function chunk;    ///< what it does to a chunk
+    ir::Function token;    ///< … and to a token
+    bool reverse = false;  ///< from the last token to the first
 };
 std::vector<TokenKernel> token_kernels(const ir::Function& program, const ir::PassRunner& passes = {});
 

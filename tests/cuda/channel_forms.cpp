@@ -57,11 +57,10 @@ ir::Definition lengths() {
     LinearAttention a("lengths");
     a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays).head_input("lambda", F32, {H}).scalar("b");
     a.state("h", F32, {D}).output("o", BF16, {T, H, D}).output("p", F32, {T, H});
-    a.step({"x", "g", "lambda", "b", "prev_h"},
-           [](Tensor x, Tensor g, Tensor lambda, Tensor b, Tensor h) -> Results {
-               Tensor next = h * exp(g) + sigmoid(lambda) * x.to(F32) + b;
-               return {{"h", next}, {"o", next}, {"p", sum(next * next, 0)}};
-           });
+    a.step({"x", "g", "lambda", "b", "prev_h"}, [](Tensor x, Tensor g, Tensor lambda, Tensor b, Tensor h) -> Results {
+        Tensor next = h * exp(g) + sigmoid(lambda) * x.to(F32) + b;
+        return {{"h", next}, {"o", next}, {"p", sum(next * next, 0)}};
+    });
     return graph::with_phases(a.define());
 }
 

@@ -61,8 +61,8 @@ std::vector<Entry> channel_programs() {
 
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
-    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts,
-                             tests::lengths})
+    for (const auto& form :
+         {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts, tests::lengths})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -213,7 +213,8 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
                       .sizes = sizes,
                       .dtype = run.dtype,
                       .initial_state = true}});
-    const emulated::ChannelProgram kernel = emulated_kernel(def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
+    const emulated::ChannelProgram kernel =
+        emulated_kernel(def, check::sizes_for(def, cases[0].problem), run.threads, run.joined);
     for (const check::Case& c : cases) {
         check::Buffers buffers(declared, c.problem);
         const check::Reference reference = check::reference(buffers, 64);
@@ -242,7 +243,7 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
 TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
     for (const char* name : {"hgrn", "leaky_averages"}) {
-            const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
+        const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
         const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
         const emulated::ChannelProgram kernel = emulated_kernel(def, sizes, 64, GetParam());
         const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
@@ -315,9 +316,9 @@ TEST_P(ChannelGradients, AreTheAdjointOfTheRecurrence) {
     const std::map<std::string, std::int64_t> sizes = {{"K", run.channels}, {"V", run.channels}, {"D", run.channels}};
     const program::EntryPoint entry = program::backward(frontend::with_dtype(declared, run.dtype));
     const bool clusters = run.joined == Joined::Clusters;
-    const plan::Schedule schedule = target::fit_channels(entry.tensors, entry.optimised,
-                                                         check::sizes_for(declared, {.sizes = sizes}), {}, run.threads,
-                                                         clusters ? 1 : 0);
+    const plan::Schedule schedule =
+        target::fit_channels(entry.tensors, entry.optimised, check::sizes_for(declared, {.sizes = sizes}), {},
+                             run.threads, clusters ? 1 : 0);
     const emulated::ChannelProgram kernels(
         declared.name + "_gradient",
         plan::make_plan(entry.tensors, entry.optimised, check::sizes_for(declared, {.sizes = sizes}), schedule));

@@ -94,8 +94,9 @@ ir::Definition beside_channels(bool other_axis) {
     a.chunk({"x", "y"},
             [=](Tensor x, Tensor y) { return sum(other_axis ? x * unsqueeze(sum(y, 1), 1) : x.to(F32), 0); });
     a.decay({"prev_h", "chunk_state"}, [](Tensor h, Tensor x) { return h + x; });
-    a.merge({"x", "g", "chunk_state"},
-            [](Tensor x, Tensor g, Tensor h) -> Results { return {{"o", x + unsqueeze(h, 0)}, {"p", exp(unsqueeze(g, 1))}}; });
+    a.merge({"x", "g", "chunk_state"}, [](Tensor x, Tensor g, Tensor h) -> Results {
+        return {{"o", x + unsqueeze(h, 0)}, {"p", exp(unsqueeze(g, 1))}};
+    });
     return a.define();
 }
 
@@ -276,7 +277,9 @@ std::vector<Case> cases() {
         {Reason::ManyChannels, {length_of_state(), Asked().size("D", 256)}, "there are 256, of which a task has 128"},
         {Reason::SeveralHeads, {counts({T, E})}, "there are H and E", Try{counts({T, H})}},
         {Reason::NumberedHeads, {counts({T, 1})}, "the channels are heads, of which there are 1", Try{counts({T, H})}},
-        {Reason::OtherOutput, {beside_channels(false)}, "the output 'p' is [C, 1], not one number per token and channel, nor per token"},
+        {Reason::OtherOutput,
+         {beside_channels(false)},
+         "the output 'p' is [C, 1], not one number per token and channel, nor per token"},
         {Reason::NotAffine,
          {Vectors{.after = [](Tensor h) { return tanh(h); }}.define()},
          "the state 'h' after a token"},

@@ -112,7 +112,8 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                 constexpr double kOfTiles = 0.35;  // whose text CPUs run too
                 if (!run(s.d.seed())) return {};
                 const BackwardPlan made = backward_plan(s, "emulated_backward", tally);
-                if (made.plan.schedule.engine == plan::Engine::Tiles && !s.d.flip("emulated_backward.tiles", kOfTiles)) return {};
+                if (made.plan.schedule.engine == plan::Engine::Tiles && !s.d.flip("emulated_backward.tiles", kOfTiles))
+                    return {};
                 const bool channels = made.plan.schedule.engine == plan::Engine::Channels;
                 std::function<void(const Call&)> run_once;
                 if (channels) {

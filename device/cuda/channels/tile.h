@@ -44,8 +44,8 @@ struct Tile : Task {
     bool done;     ///< there is none: all are taken
 };
 
-/// How a kernel goes through a sequence. Tiles, strips and their maps are counted in this order; rows of tokens, and the
-/// threads that have them, as they lie in memory.
+/// How a kernel goes through a sequence. Tiles, strips and their maps are counted in this order; rows of tokens, and
+/// the threads that have them, as they lie in memory.
 enum class Order : unsigned char { Forwards, Backwards };
 
 /// The place of this thread's strip among those of its tile.

@@ -1,5 +1,5 @@
-/// Sums over all tokens of a sequence, as gradients of inputs per head are: each thread adds up its tokens', the strips of
-/// a tile theirs, and a kernel behind those of the tokens what tiles have left in the workspace, always in the same
+/// Sums over all tokens of a sequence, as gradients of inputs per head are: each thread adds up its tokens', the strips
+/// of a tile theirs, and a kernel behind those of the tokens what tiles have left in the workspace, always in the same
 /// order.
 #pragma once
 

@@ -15,7 +15,7 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-constexpr int kMostRows = 8;             ///< tokens of a thread
+constexpr int kMostRows = 8;  ///< tokens of a thread
 // Of the 128 registers that a thread has, for what is counted here.
 constexpr std::int64_t kRegisters = 84, kRegistersBack = 108;
 
@@ -64,8 +64,9 @@ std::int64_t channels_of(const plan::Plan& plan) {
 }
 
 int tile_channels(const plan::Plan& plan) {
-    const bool meet = std::any_of(plan.kernels.begin(), plan.kernels.end(),
-                                  [](const plan::Kernel& k) { return !is_sums(k) && graph::mixes_channels(k.tiles.fn); });
+    const bool meet = std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) {
+        return !is_sums(k) && graph::mixes_channels(k.tiles.fn);
+    });
     const bool wide = !channels_are_heads(plan.definition) && meet && channels_of(plan) > cuda::kTileChannels;
     return wide ? cuda::kMostTileChannels : cuda::kTileChannels;
 }
@@ -153,7 +154,8 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kep
 int rows_of(const ir::Definition& definition, const Function& fn, bool reverse) {
     const Walks walks(fn);
     const std::size_t states = states_of(fn).size() + saved_states_of(fn).size();
-    std::int64_t registers = (reverse ? kRegistersBack : kRegisters) - 2 * kChannelWidth * static_cast<std::int64_t>(states) -
+    std::int64_t registers = (reverse ? kRegistersBack : kRegisters) -
+                             2 * kChannelWidth * static_cast<std::int64_t>(states) -
                              kChannelWidth * static_cast<std::int64_t>(contributions_of(fn).size());
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -169,13 +171,10 @@ int rows_of(const ir::Definition& definition, const Function& fn, bool reverse) 
 int rows_of(const plan::Plan& plan) {
     int rows = kMostRows;
     for (const plan::Kernel& kernel : plan.kernels)
-        if (!is_sums(kernel))
-            rows = std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse));
+        if (!is_sums(kernel)) rows = std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse));
     return rows;
 }
 
-bool leaves_rows_out(const ir::Definition& definition, bool reverse) {
-    return definition.fixed_chunk == 1 || reverse;
-}
+bool leaves_rows_out(const ir::Definition& definition, bool reverse) { return definition.fixed_chunk == 1 || reverse; }
 
 }  // namespace forge::emit

@@ -177,12 +177,11 @@ class ChannelWriter {
         }
         out_.line("auto& shared = shared_memory<Shared<kStates, kTensors{}>, {}>();", kinds, how.shared_bytes);
         out_.line("start(shared);");
-        if (has_results_beside_states())
-            out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
+        if (has_results_beside_states()) out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
-            const bool channels =
-                channels_are_heads(plan_.definition) || (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
+            const bool channels = channels_are_heads(plan_.definition) ||
+                                  (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
             const std::int64_t per_token = slot(t).type.shape[0].factor;
             const std::string more = per_token > 1 ? fmt::format(", {}", per_token) : "";
             out_.line("const Tokens<{}{}> {}(call, {}, {});", storage(t), more, tokens(slot(t).name), t,
@@ -476,7 +475,8 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan)) * strips;
     constexpr std::int64_t kTileBytes = 160;
     const std::int64_t maps = states * wide * kMapBytes;  // one per channel and state
-    launch.shared_bytes = cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2 + sums * wide * 4);
+    launch.shared_bytes =
+        cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2 + sums * wide * 4);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
         launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * cuda::kMailboxBytes;
@@ -504,7 +504,8 @@ void write_channel_head(Writer& out, const plan::Plan& plan) {
     out.line("#include \"cuda/channels/kernel.h\"");
     out.line("#include \"cuda/channels/{}.h\"", plan.schedule.clusters ? "clusters" : "look_back");
     const auto meet = [](const plan::Kernel& k) { return !is_sums(k) && graph::mixes_channels(k.tiles.fn); };
-    if (std::any_of(plan.kernels.begin(), plan.kernels.end(), is_sums)) out.line("#include \"cuda/channels/tile_sums.h\"");
+    if (std::any_of(plan.kernels.begin(), plan.kernels.end(), is_sums))
+        out.line("#include \"cuda/channels/tile_sums.h\"");
     if (std::any_of(plan.kernels.begin(), plan.kernels.end(), meet)) out.line("#include \"cuda/channels/sums.h\"");
     if (!plan.last_rows.empty()) out.line("#include \"cuda/portable/last_rows.h\"");
     out.put("");

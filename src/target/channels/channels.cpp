@@ -61,8 +61,9 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
                             const FitWishes& wishes, int threads, int multiprocessors) {
     const std::vector<graph::TokenKernel> kernels = graph::token_kernels(program);  // it refuses
     const std::optional<std::int64_t> channels = channels_of(kernels[0].token, sizes);
-    const bool meet = std::any_of(kernels.begin(), kernels.end(),
-                                  [](const graph::TokenKernel& k) { return k.name != "sums" && graph::mixes_channels(k.token); });
+    const bool meet = std::any_of(kernels.begin(), kernels.end(), [](const graph::TokenKernel& k) {
+        return k.name != "sums" && graph::mixes_channels(k.token);
+    });
     if (!channels) check_heads(definition);
     else if (meet && *channels > cuda::kMostTileChannels)
         refuse(Reason::ManyChannels, *channels, cuda::kMostTileChannels);

@@ -49,8 +49,10 @@ void ChannelProgram::run(Call call, int blocks, unsigned seed) const {
         const bool clusters = how.cluster_rows > 0, shared_out = how.exchange_bytes > 0;
         const int tasks = static_cast<int>(kernel.tasks);
         launch(emit::kernel_symbol(plan_.kernels[k]), kernel,
-               {clusters ? tasks * blocks : shared_out ? blocks : tasks, how.threads, clusters ? blocks : 1,
-                static_cast<std::size_t>(how.shared_bytes)});
+               {clusters     ? tasks * blocks
+                : shared_out ? blocks
+                             : tasks,
+                how.threads, clusters ? blocks : 1, static_cast<std::size_t>(how.shared_bytes)});
     }
     const runtime::DeviceLayout::KernelCall& last = layout.last_rows();
     if (last.tasks > 0) launch(emit::last_rows_symbol(plan_), last, {static_cast<int>(last.tasks), threads});

@@ -13,7 +13,8 @@ class ChannelProgram {
     ChannelProgram(const std::string& name, plan::Plan plan);
 
     [[nodiscard]] const plan::Plan& plan() const { return plan_; }
-    /// `blocks`: that take the tiles, or of each cluster. Their order follows from the seed. The workspace is NaN before.
+    /// `blocks`: that take the tiles, or of each cluster. Their order follows from the seed. The workspace is NaN
+    /// before.
     void run(Call call, int blocks, unsigned seed) const;
 
   private:
