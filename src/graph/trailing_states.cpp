@@ -17,9 +17,21 @@ using ir::Role;
 
 namespace {
 
+/// The program with some values as parameters.
+Function with_given(const Function& program, const std::vector<bool>& some) {
+    Function out = program;
+    for (ir::ValueId v = 0; v < out.size(); ++v) {
+        Op& op = out.op(v);
+        if (!some[static_cast<std::size_t>(v)] || op.code == Opcode::Param) continue;
+        op.code = Opcode::Param, op.args.clear(), op.attrs = {};
+        op.attrs.name = std::to_string(v), op.attrs.role = Role::Spill;
+    }
+    return out;
+}
+
 /// What makes the saved states, and the others that are carried, but for some.
-Function scans_without(const Function& program, const std::set<std::string>& some) {
-    Function scans = program;
+Function scans_without(const Function& program, const std::set<std::string>& some, bool between) {
+    Function scans = between ? with_given(program, made_between(program)) : program;
     std::erase_if(scans.results, [&](const ir::Result& r) {
         return r.role != Role::After && (r.role != Role::State || some.contains(r.name));
     });
@@ -47,7 +59,21 @@ bool keeps_maximum(const Function& program, const std::string& state) {
 
 }  // namespace
 
-std::optional<std::set<std::string>> trailing_states(const Function& program, const std::string& axis) {
+std::vector<bool> made_between(const Function& program) {
+    std::vector<ir::ValueId> before, after;
+    for (ir::ValueId v = 0; v < program.size(); ++v)
+        if (program.op(v).code == Opcode::Param && program.op(v).attrs.role == Role::Before) before.push_back(v);
+    for (const ir::Result& r : program.results)
+        if (r.role == Role::After) after.push_back(r.value);
+    const auto reads = ir::depends_on(program, before), makes = ir::needed_for(program, after);
+    const std::vector<Slice> marks = slices(program);
+    std::vector<bool> found;
+    for (std::size_t v = 0; v < program.ops.size(); ++v)
+        found.push_back(reads[v] && !makes[v] && marks[v] == Slice::StateFree && program.ops[v].code != Opcode::Param);
+    return found;
+}
+
+std::optional<std::set<std::string>> trailing_states(const Function& program, const std::string& axis, bool between) {
     if (!has_saved_states(program)) return std::nullopt;
     std::set<std::string> apart = summed_states(program), trailing;
     for (const ir::Result& r : program.results)
@@ -56,7 +82,7 @@ std::optional<std::set<std::string>> trailing_states(const Function& program, co
     if (std::any_of(trailing.begin(), trailing.end(), [&](const auto& name) { return keeps_maximum(program, name); }))
         return std::nullopt;
     apart.insert(trailing.begin(), trailing.end());
-    const Function scans = scans_without(program, apart);
+    const Function scans = scans_without(program, apart, between);
     const bool cut = std::all_of(scans.ops.begin(), scans.ops.end(), [&](const Op& op) {
         const bool reads_trailing =
             op.code == Opcode::Param && op.attrs.role == Role::State && trailing.contains(op.attrs.name);
@@ -66,14 +92,14 @@ std::optional<std::set<std::string>> trailing_states(const Function& program, co
     return trailing;
 }
 
-std::vector<std::string> axes_but_for_trailing_states(const Function& program) {
+std::vector<std::string> axes_but_for_trailing_states(const Function& program, bool between) {
     std::vector<std::string> found;
     for (const ir::Result& r : program.results) {
         if (r.role != Role::State) continue;
         const Shape& shape = program.op(r.value).type.shape;
         for (auto d = shape.rbegin(); d != shape.rend(); ++d)
             if (!d->is_constant() && !std::count(found.begin(), found.end(), d->symbol) &&
-                trailing_states(program, d->symbol))
+                trailing_states(program, d->symbol, between))
                 found.push_back(d->symbol);
     }
     return found;

@@ -15,9 +15,17 @@ namespace forge::graph {
 /// cannot be cut along the axis even so: other states need one of them, or mix the axis themselves.
 /// Nothing either if one carries the gradient of a maximum: outputs do not depend on what keeps exponents small, so
 /// that all terms cancel, and what products of 16-bit numbers leave of them would be summed over all later tokens.
-std::optional<std::set<std::string>> trailing_states(const ir::Function& program, const std::string& axis);
+///
+/// `between`: what `made_between` names is not the scans' to make.
+std::optional<std::set<std::string>> trailing_states(const ir::Function& program, const std::string& axis,
+                                                     bool between = false);
 
 /// The axes along which scans can be cut if trailing states have one of their own, in order of preference.
-std::vector<std::string> axes_but_for_trailing_states(const ir::Function& program);
+std::vector<std::string> axes_but_for_trailing_states(const ir::Function& program, bool between = false);
+
+/// Values that depend on states before the chunk, but on no gradients of states, and from which no such state is made:
+/// a kernel between the scan that makes these states and the one that goes back can make them for all chunks at once,
+/// of the whole axis. So gradients of outputs that are normalised get through what sums over it.
+std::vector<bool> made_between(const ir::Function& program);
 
 }  // namespace forge::graph

@@ -108,7 +108,7 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing});
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);

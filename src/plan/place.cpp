@@ -11,6 +11,7 @@
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/summary.h"
+#include "graph/trailing_states.h"
 #include "ir/text.h"
 #include "plan/stages.h"
 
@@ -45,6 +46,7 @@ class Placement {
             const int at = static_cast<int>(s);
             if (stages_[s].joint) joint_ = at;
             else if (stages_[s].ahead == Ahead::OfTiles) tiles_ = at;
+            else if (stages_[s].ahead == Ahead::Between) between_ = at;
             else if (!in_order(stages_[s].loop)) last_ = at;
             else if (stages_[s].carries == Carries::Early) ahead_ = at + 1;
             else if (stages_[s].carries == Carries::Before) before_ = at;
@@ -111,6 +113,7 @@ class Placement {
             return ir::needed_for(program_, values);
         };
         const auto for_states = needed_by(scan_);
+        const auto between = between_ == kNone ? std::vector<bool>() : graph::made_between(program_);
         const auto forwards = before_ == kNone ? std::vector<bool>(program_.ops.size()) : needed_by(before_);
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
@@ -125,6 +128,7 @@ class Placement {
             else if (marks[i] == Slice::StateFree && !reads_before_[i] && runs_ahead(i, for_states[i] || forwards[i]))
                 home = ahead_;
             else if (forwards[i]) home = before_;
+            else if (between_ != kNone && between[i] && for_states[i]) home = between_;
             else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
             homes_.push_back(home);
         }
@@ -302,6 +306,8 @@ class Placement {
                 return wanted && shared;
             case Ahead::StateFree:
                 return wanted;
+            case Ahead::Between:
+                break;
         }
         return false;
     }
@@ -399,8 +405,8 @@ class Placement {
     std::set<std::string> sums_of_;
     std::vector<bool> remade_;        ///< in the stage that is being extracted
     std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int ahead_ = 0, tiles_ = kNone, before_ = kNone, scan_ = 0, trailing_ = kNone, joint_ = kNone, last_ = 0,
-        sums_ = kNone;
+    int ahead_ = 0, tiles_ = kNone, before_ = kNone, between_ = kNone, scan_ = 0, trailing_ = kNone, joint_ = kNone,
+        last_ = 0, sums_ = kNone;
 };
 
 }  // namespace

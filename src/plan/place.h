@@ -54,6 +54,9 @@ struct PlaceRules {
     /// States that a scan of their own carries after all others (graph/trailing_states.h), of what is made for all
     /// chunks at once before it.
     std::set<std::string> trailing = {};
+    /// Of a backward pass: what reads states before chunks alone is made for all chunks at once, between the scan that
+    /// makes them and the one that goes back (graph/trailing_states.h).
+    bool between = false;
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

@@ -53,6 +53,7 @@ struct Schedule {
     bool tiles_ahead = false;             ///< warp groups: plan::PlaceRules
     std::set<std::string> early = {};     ///< warp groups: states that have a scan of their own (plan::PlaceRules)
     std::set<std::string> trailing = {};  ///< … after that of the others (plan::PlaceRules)
+    bool between = false;    ///< … and what reads states before chunks alone ahead of it (plan::PlaceRules)
     bool wide_late = false;  ///< … matrices of several blocks are held of one chunk only, for which they arrive late
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
     int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit

@@ -61,15 +61,16 @@ std::vector<Stage> with_joint_outputs(std::vector<Stage> stages) {
 /// With a scan forwards, for the states before all chunks, ahead of the one that goes backwards, and at the end, if
 /// outputs have a kernel of their own, one for the sums of what these leave. Trailing states have a scan of their own,
 /// and a kernel for what they add, behind that one.
-std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, bool trailing) {
+std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, const PlaceRules& rules) {
     std::vector<Stage> stages = stages_forwards(strategy, tiled);
     auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
     const bool outputs_apart = scan + 1 != stages.end();
-    if (trailing) {
+    if (!rules.trailing.empty()) {
         const std::vector<Stage> after = {{"trailing_additions", Loop::Chunks},
                                           {"trailing", Loop::Scan, Ahead::Nothing, Carries::Trailing}};
         scan = stages.insert(scan + 1, after.begin(), after.end()) - 1;
     }
+    if (rules.between) scan = stages.insert(scan, {"between", Loop::Chunks, Ahead::Between});
     stages.insert(scan, {"before", Loop::Scan, Ahead::Nothing, Carries::Before});
     if (outputs_apart) stages.push_back({"sums", Loop::Scan, Ahead::Nothing, Carries::Sums});
     return stages;
@@ -79,8 +80,7 @@ std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, bool trailing
 
 std::vector<Stage> stages_of(Strategy strategy, bool backwards, bool tiled, const PlaceRules& rules,
                              std::size_t early_groups) {
-    std::vector<Stage> stages =
-        backwards ? stages_backwards(strategy, tiled, !rules.trailing.empty()) : stages_forwards(strategy, tiled);
+    std::vector<Stage> stages = backwards ? stages_backwards(strategy, tiled, rules) : stages_forwards(strategy, tiled);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
     if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
     return with_early_states(std::move(stages), early_groups);

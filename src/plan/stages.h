@@ -16,7 +16,8 @@ struct Stage {
         Nothing,
         Shared,
         OfTiles,  ///< … of every tile, beside what they share
-        StateFree
+        StateFree,
+        Between,               ///< what a kernel between two scans makes for the second
     } ahead = Ahead::Nothing;  ///< what a first kernel makes for all chunks
     /// Of a scan: the states that it carries.
     enum class Carries : std::uint8_t {

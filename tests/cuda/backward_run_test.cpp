@@ -12,6 +12,7 @@
 #include "compile/driver.h"
 #include "forge/compose.h"
 #include "forge/language.h"
+#include "graph/derive.h"
 #include "program/entry_point.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
@@ -51,6 +52,21 @@ std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
     return all;
 }
 
+/// Of outputs with the length 1, as a norm behind them makes: gradients get from the scan forwards through sums over
+/// values to the scan back.
+ir::Definition with_normed_outputs() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("normed_outputs");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.input("g", F32, {T, H}, kLogDecays).state("s", F32, {K, V});
+    a.step({"q", "k", "v", "g", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& s) -> Results {
+               Tensor next = s * exp(g) + outer(k, v);
+               return {{"s", next}, {"o", l2norm(matmul(q, next), 1e-3)}};
+           });
+    return graph::with_phases(a.define());
+}
+
 /// Of a program, or of a composition: one whose features choose between two expressions, so that truth values of
 /// matrices are kept, and pass from kernel to kernel; one of whose matrices, kept by an earlier kernel, a product takes
 /// the transpose.
@@ -58,6 +74,7 @@ ir::Definition definition_of(const std::string& program) {
     const std::map<std::string, Composition> compositions = {
         {"elu_delta", {.features = "elu", .update = "delta"}},
         {"cosine_dplr", {.decay = "scalar", .features = "cosine", .update = "dplr", .read = "before"}}};
+    if (program == "normed_outputs") return with_normed_outputs();
     const auto found = compositions.find(program);
     return (found == compositions.end() ? program_named(program).make() : compose(found->second)).define();
 }
@@ -282,8 +299,30 @@ INSTANTIATE_TEST_SUITE_P(TrailingStates, BackwardKernels,
                          testing::Values(Example{"normalised", F16, 128, 128}, Example{"rebased"}, Example{"mlstm"},
                                          Example{"mlstm", F16, 64, 128}, Example{"shifted_gates", BF16, 64, 128},
                                          Example{"shifted_pairs", F16, 64, 128}, Example{"trapezoidal", BF16, 128, 128},
-                                         Example{"two_readings", BF16, 64, 128}, Example{"gated_slots", F16, 64, 64}),
+                                         Example{"two_readings", BF16, 64, 128}, Example{"gated_slots", F16, 64, 64},
+                                         Example{"mesa_diagonal", BF16, 64, 128}),
                          name_of);
+
+// Gradients of outputs that sum over values take a kernel between the two scans.
+INSTANTIATE_TEST_SUITE_P(Between, BackwardKernels,
+                         testing::Values(Example{"normed_outputs"}, Example{"normed_outputs", F16, 128, 128},
+                                         Example{"normed_outputs", BF16, 96, 60}),
+                         name_of);
+
+TEST(BackwardStages, BetweenTheScansMakeWhatSumsOverValues) {
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", 128}, {"V", 128}}};
+    options.entry = "backward", options.on = "h200", options.tuned = false;
+    const auto kernels = [&](const ir::Definition& def) {
+        std::vector<std::string> names;
+        const auto made = compiler::emitted(program::Module(def, BF16), options);
+        for (const plan::Kernel& k : made->plan.kernels)
+            names.push_back(k.graph.name.substr(k.graph.name.rfind('_') + 1));
+        return names;
+    };
+    EXPECT_EQ(kernels(with_normed_outputs()), (std::vector<std::string>{"before", "between", "states", "outputs"}));
+    EXPECT_EQ(kernels(program_named("scalar_gla").make().define()),
+              (std::vector<std::string>{"before", "states", "outputs", "sums"}));
+}
 
 }  // namespace
 }  // namespace forge::tests

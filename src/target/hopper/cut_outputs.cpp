@@ -20,10 +20,12 @@ namespace {
 /// The kernels of single chunks that come after scans: of outputs, the joint one first if there are two.
 std::vector<const plan::Kernel*> outputs_of(const plan::Plan& plan) {
     std::vector<const plan::Kernel*> found;
+    const bool back = std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                                  [](const plan::Kernel& kernel) { return kernel.graph.reverse; });
     bool scanned = false;
     for (const plan::Kernel& kernel : plan.kernels) {
         const bool scans = plan::in_order(kernel.graph.loop);
-        scanned = scanned || scans;
+        scanned = scanned || (scans && kernel.graph.reverse == back);
         if (scanned && !scans) found.push_back(&kernel);
     }
     return found;

@@ -1,5 +1,7 @@
 #include "target/hopper/warp_groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -87,21 +89,41 @@ bool outputs_mix_axes(const ir::Function& program) {
            !graph::scan_axes(program, graph::Whole::Some).empty();
 }
 
-/// `sizes`: on chip.
-std::string value_axis(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
-    std::vector<std::string> axes = plan::cut_axes(program, strategy);
+struct ValueAxis {
+    std::string name;
+    bool between = false;  ///< scans can be cut along it if a kernel between them does what cannot (Schedule::between)
+};
+
+/// In order of preference, those of whole blocks. `sizes`: on chip.
+std::vector<ValueAxis> value_axes(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
+    std::vector<ValueAxis> axes;
+    const auto add = [&](const std::vector<std::string>& names, bool between = false) {
+        for (const std::string& name : names)
+            if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& a) { return a.name == name; }))
+                axes.push_back({name, between});
+    };
+    add(plan::cut_axes(program, strategy));
     const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
-    // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that cancel.
-    if (axes.empty() && strategy == Strategy::Fused) axes = graph::axes_but_for_trailing_states(program);
-    if (axes.empty() && !graph::has_saved_states(program)) {
-        axes = graph::parallel_axes(program, graph::Whole::Some);
-        if (axes.empty() && apart) axes = graph::scan_axes(program, graph::Whole::Some);
+    if (!graph::has_saved_states(program)) {
+        if (axes.empty()) add(graph::parallel_axes(program, graph::Whole::Some));
+        if (axes.empty() && apart) add(graph::scan_axes(program, graph::Whole::Some));
+    } else if (strategy == Strategy::Fused) {
+        // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that
+        // cancel.
+        add(graph::axes_but_for_trailing_states(program));
+        if (axes.empty()) add(graph::axes_but_for_trailing_states(program, true), true);
     }
-    for (const std::string& axis : axes)
-        if (const auto it = sizes.find(axis); it != sizes.end() && it->second % kBlock == 0) return axis;
     if (axes.empty()) refuse(Reason::NoValueAxis);
-    const std::int64_t size = sizes.at(axes[0]);
-    refuse(Reason::SizeOfValueAxis, axes[0], size, (size + kBlock - 1) / kBlock * kBlock);
+    const std::string first = axes[0].name;
+    std::erase_if(axes, [&](const ValueAxis& axis) {
+        const auto it = sizes.find(axis.name);
+        return it == sizes.end() || it->second % kBlock != 0;
+    });
+    if (axes.empty()) {
+        const std::int64_t size = sizes.at(first);
+        refuse(Reason::SizeOfValueAxis, first, size, (size + kBlock - 1) / kBlock * kBlock);
+    }
+    return axes;
 }
 
 Problem expected(const tile::Sizes& sizes, const FitWishes& wishes) {
@@ -158,27 +180,13 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
     }
 }
 
-Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Function& program,
-                       const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
-    if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
-        refuse(Reason::NoProducts);
-    if (!has_halves(definition)) refuse(Reason::NoHalves);
-    if (graph::has_given_states(program)) refuse(Reason::GivenStates);
-    if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
-    const bool back = graph::has_saved_states(program);
-    Schedule s;
-    const bool apart = back || outputs_mix_axes(program);
-    s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
-    s.chunk = kBlock;
-    s.vector_width = 4;
-    s.shared_memory = true;
-    s.engine = plan::Engine::WarpGroups;
-    s.inverse_parts = parts;
-    s.block_threads = kThreads;
-    s.padded = padded_sizes(program, sizes);
+/// Kernels whose scans are cut along the axis.
+Schedule fit_along(const ValueAxis& axis, Schedule s, const ir::Definition& definition, const ir::Function& program,
+                   const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+    const bool back = graph::has_saved_states(program), apart = back || outputs_mix_axes(program);
     const tile::Sizes held = s.held(sizes);
-    s.tile_axis = value_axis(program, s.strategy, held);
-    s.trailing = graph::trailing_states(program, s.tile_axis).value_or(std::set<std::string>());
+    s.tile_axis = axis.name, s.between = axis.between;
+    s.trailing = graph::trailing_states(program, s.tile_axis, s.between).value_or(std::set<std::string>());
     s.tile_chunks = !apart || plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
@@ -226,6 +234,36 @@ Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Fu
     std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
     if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
     return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
+}
+
+/// Along the first axis that kernels can be cut along.
+Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Function& program,
+                       const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+    if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
+        refuse(Reason::NoProducts);
+    if (!has_halves(definition)) refuse(Reason::NoHalves);
+    if (graph::has_given_states(program)) refuse(Reason::GivenStates);
+    if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
+    const bool back = graph::has_saved_states(program);
+    Schedule s;
+    const bool apart = back || outputs_mix_axes(program);
+    s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
+    s.chunk = kBlock;
+    s.vector_width = 4;
+    s.shared_memory = true;
+    s.engine = plan::Engine::WarpGroups;
+    s.inverse_parts = parts;
+    s.block_threads = kThreads;
+    s.padded = padded_sizes(program, sizes);
+    std::optional<Refused> first;
+    for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes))) try {
+            return fit_along(axis, s, definition, program, sizes, memory, wishes);
+        } catch (const Refused& why) {
+            if (!first) first = why;
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = fmt::format("parts of {}", axis.name);
+        }
+    throw Refused(*first);
 }
 
 /// Of programs whose outputs only a kernel of their own can make, by the cheaper one of the two strategies that have
