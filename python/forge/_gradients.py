@@ -72,13 +72,13 @@ class Backward:
         """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration;
         gradients that are None are zero. `kept`: the states before chunks, if it begins with them."""
         signature, first = self.forward.signature, tensors[0]
-        shape = self._shape(tensors, cu_seqlens)
-        outputs = [_zeros(first, self._output_size(shape, dims), like=True) if g is None else g
+        shape = cache(lambda: self._shape(tensors, cu_seqlens))  # most calls need none
+        outputs = [_zeros(first, self._output_size(shape(), dims), like=True) if g is None else g
                    for g, dims in zip(grad_outputs, signature.outputs.values())]  # fmt: skip
         given = {n: x for n, x in zip(signature.states, initial or []) if n in self._attention.signature.states}
         given.update((grad(name), g) for name, g in zip(signature.states, grad_final) if g is not None)
         states = None if not given else [
-            given[name] if name in given else _zeros(first, self._state_size(shape, name, dims))
+            given[name] if name in given else _zeros(first, self._state_size(shape(), name, dims))
             for name, dims in self._attention.signature.states.items()
         ]  # fmt: skip
         results = self._attention._run(

@@ -363,27 +363,34 @@ bool mixes_channels(const Function& token) {
 
 Function token_program(const Function& program) { return TokenProgram(program).run(); }
 
-std::vector<TokenKernel> token_kernels(const Function& program, const ir::PassRunner& passes) {
+std::vector<TokenKernel> token_kernels(const Function& program, const ir::PassRunner* passes) {
     if (has_given_states(program)) refuse(Reason::GivenVectors);
-    const auto passes_of = [&](const char* kernel) { return passes.of(fmt::format("{}_{}", program.name, kernel)); };
     std::vector<TokenKernel> kernels;
-    const auto add = [&](const char* kernel, Function chunk, const Function& fn, bool reverse = false) {
-        TokenKernel made{kernel, std::move(chunk), {}, reverse};
-        made.token = passes_of(kernel).run(ir::Pass::Transitions, [&] { return channel_maps(fn); });
-        made.chunk.name = made.token.name = fmt::format("{}_{}", program.name, kernel);
+    const auto add = [&](const char* kernel, Function chunk, const auto& token_of, bool reverse = false) {
+        const std::string name = fmt::format("{}_{}", program.name, kernel);
+        const auto run = [&](ir::Pass pass, const auto& make) {
+            return passes ? passes->of(name).run(pass, make) : make();
+        };
+        chunk.name = name;
+        TokenKernel made{kernel, run(ir::Pass::Place, [&] { return chunk; }), {}, reverse};
+        Function token = run(ir::Pass::TokenProgram, token_of);
+        token.name = name;
+        made.token = run(ir::Pass::Transitions, [&] { return channel_maps(token); });
         kernels.push_back(std::move(made));
     };
-    const Function token = passes_of("scan").run(ir::Pass::TokenProgram, [&] { return token_program(program); });
     if (!has_saved_states(program)) {
-        add("scan", program, token);
+        add("scan", program, [&] { return token_program(program); });
         return kernels;
     }
+    const Function token = token_program(program);
     const std::set<std::string> states = read_states(token);
-    const Function there = way_there(token, states);
+    const Function there = way_there(token, states), sums = contributions_summed(program, token);
     check_maps(there);
-    add("before", way_there(program, states), there);
-    add("scan", with_spilled_states(way_back(with_contributions(program), {})), way_back(token, states), true);
-    if (const Function sums = contributions_summed(program, token); !sums.results.empty()) add("sums", sums, sums);
+    add("before", way_there(program, states), [&] { return there; });
+    add(
+        "scan", with_spilled_states(way_back(with_contributions(program), {})), [&] { return way_back(token, states); },
+        true);
+    if (!sums.results.empty()) add("sums", sums, [&] { return sums; });
     return kernels;
 }
 

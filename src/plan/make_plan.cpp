@@ -130,7 +130,7 @@ class Planning {
 
     /// Kernels that go through tokens one after the other: a chunk is what a thread has of them.
     Plan of_channels() {
-        for (graph::TokenKernel& made : graph::token_kernels(plan_.program, passes_)) {
+        for (graph::TokenKernel& made : graph::token_kernels(plan_.program, &passes_)) {
             KernelGraph graph{fmt::format("{}_{}", plan_.program.name, made.name), Loop::Scan, std::move(made.chunk)};
             graph.tiled = false, graph.reverse = made.reverse;
             const auto left = [&](std::string name, const ir::Type& type) {
