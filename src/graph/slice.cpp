@@ -182,4 +182,17 @@ std::set<std::string> summed_states(const Function& program) {
     return found;
 }
 
+Function with_contributions(const Function& program) {
+    Function out = program;
+    const std::set<std::string> sums = summed_states(program);
+    for (ir::Result& r : out.results) {
+        if (r.role != Role::State || !sums.contains(r.name)) continue;
+        const Op& sum = out.op(r.value);
+        const Op& first = out.op(sum.args[0]);
+        const bool own = first.code == Opcode::Param && first.attrs.role == Role::State && first.attrs.name == r.name;
+        r = {r.name, Role::Chunk, sum.args[own ? 1 : 0]};
+    }
+    return dce(out);
+}
+
 }  // namespace forge::graph

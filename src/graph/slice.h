@@ -40,5 +40,7 @@ std::vector<std::string> scan_axes(const ir::Function& program, Whole whole = Wh
 
 /// The states to which every chunk adds something, and which nothing else reads.
 std::set<std::string> summed_states(const ir::Function& program);
+/// The program without these states, but with what a chunk adds to each as a result (Role::Chunk).
+ir::Function with_contributions(const ir::Function& program);
 
 }  // namespace forge::graph

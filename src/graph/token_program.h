@@ -5,10 +5,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "ir/function.h"
-#include "ir/pass.h"
 
 namespace forge::graph {
 
@@ -20,20 +18,8 @@ inline const std::string kHeadChannels = "heads";
 /// Refused if the program is none of these: if it has other axes, or a state that no map carries (see channel_maps.h).
 ir::Function token_program(const ir::Function& program);
 
-/// The kernels of the program, as programs of one token with the maps of their states (channel_maps.h): one, or of a
-/// backward pass the way there (saved_states.h); the way back, which makes the states that it reads anew from those
-/// before some tokens (Role::Before, Role::After), and what each token adds to states that are sums (Role::Chunk); and
-/// these sums, from what has been added up so far (sum_spill). `passes`: who is told of each.
-struct TokenKernel {
-    std::string name;      ///< "before", "scan", "sums"
-    ir::Function chunk;    ///< what it does to a chunk
-    ir::Function token;    ///< … and to a token
-    bool reverse = false;  ///< from the last token to the first
-};
-std::vector<TokenKernel> token_kernels(const ir::Function& program, const ir::PassRunner* passes = nullptr);
-
-/// The name under which parts of a sum pass from kernel to kernel.
-std::string sum_spill(const std::string& state);
+/// Refuses a program of one token with a state that has no map.
+void check_maps(const ir::Function& token);
 
 /// Whether the channels of a token meet: it reduces them.
 bool mixes_channels(const ir::Function& token);

@@ -11,7 +11,7 @@
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/summary.h"
-#include "graph/token_program.h"
+#include "graph/token_kernels.h"
 #include "ir/sizes.h"
 #include "plan/plan.h"
 #include "support/checked.h"

@@ -4,6 +4,7 @@
 
 #include "device/cuda/channels/sizes.h"
 #include "graph/channel_maps.h"
+#include "graph/token_kernels.h"
 #include "graph/token_program.h"
 
 namespace forge::emit {
@@ -94,11 +95,7 @@ std::vector<ir::Result> contributions_of(const Function& fn) {
     return found;
 }
 
-bool is_sums(const plan::Kernel& kernel) {
-    const std::vector<Op>& ops = kernel.tiles.fn.ops;
-    return std::any_of(ops.begin(), ops.end(),
-                       [](const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Spill; });
-}
+bool is_sums(const plan::Kernel& kernel) { return graph::adds_up(kernel.tiles.fn); }
 
 std::vector<int> token_tensors(const plan::Plan& plan, const Function& fn) {
     std::vector<int> tensors;

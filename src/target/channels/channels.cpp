@@ -7,6 +7,7 @@
 #include "emit/cuda/emit_cuda.h"
 #include "graph/gradient.h"
 #include "graph/saved_states.h"
+#include "graph/token_kernels.h"
 #include "graph/token_program.h"
 #include "interp/semantics.h"
 #include "support/divide.h"
@@ -38,7 +39,7 @@ std::int64_t tasks_of(std::optional<std::int64_t> channels, const FitWishes& wis
 std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels) {
     std::vector<int> rows;
     for (const graph::TokenKernel& k : kernels)
-        if (k.name != "sums") rows.push_back(emit::rows_of(definition, k.token, k.reverse));
+        if (!graph::adds_up(k.token)) rows.push_back(emit::rows_of(definition, k.token, k.reverse));
     return *std::min_element(rows.begin(), rows.end());
 }
 
@@ -62,7 +63,7 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     const std::vector<graph::TokenKernel> kernels = graph::token_kernels(program);  // it refuses
     const std::optional<std::int64_t> channels = channels_of(kernels[0].token, sizes);
     const bool meet = std::any_of(kernels.begin(), kernels.end(), [](const graph::TokenKernel& k) {
-        return k.name != "sums" && graph::mixes_channels(k.token);
+        return !graph::adds_up(k.token) && graph::mixes_channels(k.token);
     });
     if (!channels) check_heads(definition);
     else if (meet && *channels > cuda::kMostTileChannels)
