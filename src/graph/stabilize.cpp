@@ -9,9 +9,9 @@
 //   exp(sum(g))[:, None] * ((k * exp(-G))^T @ v)   (g [C] or [C, K])    -> (k * exp(sum(g) - G))^T @ v, then as above
 //   exp(G) * (p @ (v * exp(-G)))   (g [C, V], p lower triangular)       -> decay_apply(p, v, g)
 //
-// with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
+// and the transposes of those under tril, under triu; with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
 // added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are
-// exact zeros. What is under no tril keeps its form.
+// exact zeros. What is under no triangle keeps its form.
 #include <optional>
 
 #include "graph/exponent.h"
@@ -79,6 +79,16 @@ class Stabilizer {
     /// v as it is needed where only entries j <= i (strict: j < i) count.
     ValueId under_tril(ValueId v, bool strict) {
         return (strict ? strictly_under_tril_ : under_tril_).at(v, [&] { return made_under_tril(v, strict); });
+    }
+
+    /// Of a triu of v, if it is the transpose of a tril of decays: that.
+    std::optional<ValueId> transposed_triu(ValueId v, std::int64_t diagonal) {
+        if (!has_exponential(out_, v)) return std::nullopt;
+        const ValueId flipped = transpose(v), made = under_tril(flipped, diagonal > 0);
+        if (made == flipped) return std::nullopt;
+        Attrs lower;
+        lower.diagonal = -diagonal;
+        return rows(ir::emit(out_, Opcode::Tril, {made}, lower, where_), true);
     }
 
   private:
@@ -149,6 +159,19 @@ class Stabilizer {
         Attrs attrs;
         attrs.exclusive = between.exclusive;
         return ir::emit(out_, Opcode::DecayMatmul, {emit_rows(a, g), emit_rows(b, g), g}, attrs, where_);
+    }
+
+    /// Of a product factor by factor, of a matmul that of the transposed operands.
+    ValueId transpose(ValueId v) {
+        const Op op = out_.op(v);
+        const auto rank = [&](std::size_t i) { return out_.op(op.args[i]).type.rank(); };
+        if (op.type.rank() == 0) return v;
+        if (op.code == Opcode::Mul && rank(0) != 1 && rank(1) != 1)
+            return ir::emit(out_, op.code, {transpose(op.args[0]), transpose(op.args[1])}, {}, op.where, op.name);
+        if (op.code != Opcode::Matmul && op.code != Opcode::MatmulOutFp32) return rows(v, true);
+        Attrs attrs = op.attrs;
+        attrs.trans_a = !op.attrs.trans_b, attrs.trans_b = !op.attrs.trans_a;
+        return ir::emit(out_, op.code, {op.args[1], op.args[0]}, attrs, op.where, op.name);
     }
 
     /// An operand with the tokens as rows.
@@ -287,6 +310,8 @@ ir::Function stabilize(const ir::Function& fn) {
         Stabilizer stabilizer(out, op.where);
         if (op.code == Opcode::Tril && op.attrs.diagonal <= 0)
             args[0] = stabilizer.under_tril(args[0], op.attrs.diagonal < 0);
+        if (op.code == Opcode::Triu && op.attrs.diagonal >= 0)
+            if (const auto transposed = stabilizer.transposed_triu(args[0], op.attrs.diagonal)) return *transposed;
         if (op.code == Opcode::Exp)
             if (const ValueId e = emit_exp(out, linear_terms(out, args[0]), op.type.rank(), op.where);
                 e != ir::kNoValue && out.op(e).type == op.type)
