@@ -9,9 +9,9 @@
 //   exp(sum(g))[:, None] * ((k * exp(-G))^T @ v)   (g [C] or [C, K])    -> (k * exp(sum(g) - G))^T @ v, then as above
 //   exp(G) * (p @ (v * exp(-G)))   (g [C, V], p lower triangular)       -> decay_apply(p, v, g)
 //
-// and the transposes of those under tril, under triu; with any further factors, with G - g instead of G on the left under tril(-1) (an exclusive read), and with constants
-// added to one exponent and subtracted from the other (an anchor). Only sums of gates remain, so gates of -inf are
-// exact zeros. What is under no triangle keeps its form.
+// and the transposes of those under tril, under triu; with any further factors, with G - g instead of G on the left
+// under tril(-1) (an exclusive read), and with constants added to one exponent and subtracted from the other (an
+// anchor). Only sums of gates remain, so gates of -inf are exact zeros. What is under no triangle keeps its form.
 #include <optional>
 
 #include "graph/exponent.h"
