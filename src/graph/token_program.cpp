@@ -264,12 +264,13 @@ class TokenProgram {
         });
     }
 
-    /// What is summed over channels may as well be summed over tokens first: contributions that are numbers become
-    /// vectors, of which whoever adds them up takes the sum.
+    /// What is summed over channels may as well be summed over tokens first: contributions to states that are numbers
+    /// become vectors, of which whoever adds them up takes the sum. A number for each of a vector's channels stays one.
     [[nodiscard]] Function with_spread_contributions(const Function& token) const {
         Function out = token;
         for (ir::Result& r : out.results) {
-            if (r.role != Role::Chunk || out.op(r.value).type.rank() > 0) continue;
+            const bool number = r.role == Role::Chunk && out.op(r.value).type.rank() == 0;
+            if (!number || has_channels(program_.op(program_.result(r.name, Role::Chunk)).type)) continue;
             const auto spread = spread_out(out, r.value);
             if (!spread) refuse(Reason::NotVectors, r.name, to_string(out.op(r.value).type.shape));
             r.value = *spread;

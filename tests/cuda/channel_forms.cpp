@@ -64,6 +64,17 @@ ir::Definition lengths() {
     return graph::with_phases(a.define());
 }
 
+ir::Definition gains() {
+    LinearAttention a("gains");
+    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays);
+    a.head_input("w", F32, {H, D}).head_input("u", F32, {H, D}).state("h", F32, {D}).output("o", BF16, {T, H, D});
+    a.step({"x", "g", "w", "u", "prev_h"}, [](Tensor x, Tensor g, Tensor w, Tensor u, Tensor h) -> Results {
+        Tensor next = h * exp(g) + x.to(F32);
+        return {{"h", next}, {"o", next * sum(w, 0) + u}};
+    });
+    return graph::with_phases(a.define());
+}
+
 ir::Definition sequential() {
     LinearAttention a("sequential");
     a.fixed_chunk(1);

@@ -21,6 +21,9 @@ ir::Definition norms();
 /// h = e^g h + σ(λ) x + b, o = h, and a number per token, p = |h|^2: λ and b are numbers per head and per call.
 ir::Definition lengths();
 
+/// h = e^g h + x, o = h Σ w + u: w and u have channels per head, of which w's gradient is one number for all.
+ir::Definition gains();
+
 /// h = max(h + g, x), o = h - x, token by token: no phases.
 ir::Definition sequential();
 

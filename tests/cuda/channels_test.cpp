@@ -62,7 +62,8 @@ std::vector<Entry> channel_programs() {
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
     for (const auto& form :
-         {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts, tests::lengths})
+         {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts, tests::lengths,
+          tests::gains})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -353,6 +354,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"maxima", F32, 36, 64, Joined::Clusters}, Example{"counts", F32, 1, 64, Joined::LookBack},
                     Example{"lengths", F32, 100, 64, Joined::LookBack},
                     Example{"lengths", BF16, 128, 64, Joined::Clusters},
+                    Example{"gains", F32, 100, 64, Joined::LookBack}, Example{"gains", BF16, 128, 128, Joined::Clusters},
                     Example{"sequential", F32, 68, 64, Joined::LookBack},
                     Example{"counts", F32, 1, 64, Joined::Clusters}),
     [](const auto& test) {
