@@ -75,6 +75,17 @@ ir::Definition gains() {
     return graph::with_phases(a.define());
 }
 
+ir::Definition beside() {
+    LinearAttention a("beside");
+    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays).state("h", F32, {D});
+    a.output("o", BF16, {T, H, D}).output("p", F32, {T, H});
+    a.step({"x", "g", "prev_h"}, [](Tensor x, Tensor g, Tensor h) -> Results {
+        Tensor next = h * exp(g) + x.to(F32);
+        return {{"h", next}, {"o", next}, {"p", exp(g)}};
+    });
+    return graph::with_phases(a.define());
+}
+
 ir::Definition sequential() {
     LinearAttention a("sequential");
     a.fixed_chunk(1);

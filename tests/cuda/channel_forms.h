@@ -24,6 +24,9 @@ ir::Definition lengths();
 /// h = e^g h + x, o = h Σ w + u: w and u have channels per head, of which w's gradient is one number for all.
 ir::Definition gains();
 
+/// h = e^g h + x, o = h, and beside it a number per token that channels have no part in, p = e^g.
+ir::Definition beside();
+
 /// h = max(h + g, x), o = h - x, token by token: no phases.
 ir::Definition sequential();
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <tuple>
 
 #include "build/cuda_binary.h"
 #include "check/check.h"
@@ -61,9 +62,8 @@ std::vector<Entry> channel_programs() {
 
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
-    for (const auto& form :
-         {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts, tests::lengths,
-          tests::gains})
+    for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts,
+                             tests::lengths, tests::gains, tests::beside})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -102,6 +102,37 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
             for (const build::KernelReport& kernel : binary.kernels)
                 EXPECT_EQ(kernel.spill_bytes, 0) << name << "\n" << binary.report;
         }
+}
+
+TEST(ChannelPrograms, HaveGradientsWithoutSpills) {
+    if (!build::has_cuda_compiler(build::CudaCompiler::Any))
+        GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
+    for (const char* name : {"counts", "maxima", "sequential", "lengths", "gains", "hgrn", "hawk"})
+        for (const auto& [arch, threads, dtype, multiprocessors] :
+             {std::tuple{"sm_80", 256, F16, 0}, {"sm_90", 512, BF16, 1}, {"sm_90", 512, F32, 1}}) {
+            const program::EntryPoint entry = program::backward(frontend::with_dtype(program_named(name), dtype));
+            const tile::Sizes sizes = {{"D", 128}};
+            const plan::Schedule schedule =
+                target::fit_channels(entry.tensors, entry.optimised, sizes, {}, threads, multiprocessors);
+            const plan::Plan plan = plan::make_plan(entry.tensors, entry.optimised, sizes, schedule);
+            const build::CudaBinary binary =
+                build::build_cuda_binary(name, emit::emit_cuda(plan), arch, support::default_cache_dir());
+            for (const build::KernelReport& kernel : binary.kernels)
+                EXPECT_EQ(kernel.spill_bytes, 0) << name << "\n" << binary.report;
+        }
+}
+
+TEST(ChannelPrograms, HaveFewerThreadsIfStatesAreMany) {
+    const program::EntryPoint entry = program::backward(program_named("hawk"));
+    const auto threads = [&](std::int64_t bytes) {
+        target::FitWishes wishes;
+        wishes.expected_tokens = 32768;
+        return target::fit_channels(entry.tensors, entry.optimised, {{"D", 64}}, wishes, 0, 1, bytes).block_threads;
+    };
+    EXPECT_EQ(threads(227 * 1024), 512);
+    EXPECT_EQ(threads(40 * 1024), 256);
+    EXPECT_EQ(threads(24 * 1024), 128);
+    EXPECT_THROW(threads(8 * 1024), Refused);
 }
 
 TEST(ChannelPrograms, AreOthersIfChunksOrStrategiesMatter) {
@@ -301,7 +332,8 @@ INSTANTIATE_TEST_SUITE_P(
         Example{"norms", BF16, 100, 64, Joined::LookBack}, Example{"norms", F16, 128, 64, Joined::Clusters},
         Example{"norms", F32, 20, 128, Joined::LookBack}, Example{"maxima", BF16, 36, 64, Joined::LookBack},
         Example{"maxima", F32, 128, 64, Joined::Clusters}, Example{"lengths", BF16, 100, 64, Joined::LookBack},
-        Example{"lengths", F32, 36, 128, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
+        Example{"lengths", F32, 36, 128, Joined::Clusters}, Example{"beside", BF16, 136, 64, Joined::LookBack},
+        Example{"beside", F32, 136, 64, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
         Example{"sequential", BF16, 128, 128, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
@@ -354,7 +386,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"maxima", F32, 36, 64, Joined::Clusters}, Example{"counts", F32, 1, 64, Joined::LookBack},
                     Example{"lengths", F32, 100, 64, Joined::LookBack},
                     Example{"lengths", BF16, 128, 64, Joined::Clusters},
-                    Example{"gains", F32, 100, 64, Joined::LookBack}, Example{"gains", BF16, 128, 128, Joined::Clusters},
+                    Example{"beside", F32, 128, 64, Joined::LookBack}, Example{"gains", F32, 100, 64, Joined::LookBack},
+                    Example{"gains", BF16, 128, 128, Joined::Clusters},
                     Example{"sequential", F32, 68, 64, Joined::LookBack},
                     Example{"counts", F32, 1, 64, Joined::Clusters}),
     [](const auto& test) {

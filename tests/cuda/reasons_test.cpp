@@ -100,6 +100,28 @@ ir::Definition beside_channels(bool other_axis) {
     return a.define();
 }
 
+/// So many averages of the same tokens, added up.
+ir::Definition averages(int count) {
+    LinearAttention a("averages");
+    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H});
+    std::vector<std::string> arguments = {"x", "g"};
+    for (int i = 0; i < count; ++i)
+        a.state(fmt::format("h{}", i), F32, {D}), arguments.push_back(fmt::format("prev_h{}", i));
+    a.step(arguments, LinearAttention::PhaseFn([count](const std::vector<Tensor>& given) -> Results {
+               Results results({});
+               Tensor sum = given[0].to(F32);
+               for (int i = 0; i < count; ++i) {
+                   const auto n = static_cast<std::size_t>(i);
+                   Tensor next = given[n + 2] * exp(given[1] * (i + 1.0)) + given[0].to(F32);
+                   results.named.emplace_back(fmt::format("h{}", i), next);
+                   sum = sum + next;
+               }
+               results.named.emplace_back("o", sum);
+               return results;
+           }));
+    return graph::with_phases(a.define());
+}
+
 /// h = h + x, o = h / |h|: channels meet.
 ir::Definition length_of_state() {
     LinearAttention a("length_of_state");
@@ -290,6 +312,10 @@ std::vector<Case> cases() {
         {Reason::FixedChunk, {Vectors{.chunk = 32}.define()}, "the definition fixes chunks of 32 tokens", Try{vectors}},
         {Reason::OtherStrategy, {vectors, Asked().strategy("fused")}, "the strategy fused was asked for", Try{vectors}},
         {Reason::OtherTiles, {vectors, Asked().tiles(2)}, "2 tiles were asked for", Try{vectors}},
+        {Reason::SharedMemoryOfChannels,
+         {averages(12), Asked().on("rtx4090")},
+         "bytes of shared memory, a block has 101376",
+         Try{averages(6), Asked().on("rtx4090")}},
         {Reason::GivenVectors,
          {vectors, Asked().entry("backward from states")},
          "come with the call",

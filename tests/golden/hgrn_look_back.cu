@@ -31,9 +31,9 @@ using namespace forge::cuda;
 // }
 FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     constexpr int kChannels = 1024, kStates = 1, kTensors = 4;
+    const StateOf states[kStates] = {{4, 5}};
     auto& shared = shared_memory<Shared<kStates, kTensors>, 20736>();
     start(shared);
-    const StateOf states[kStates] = {{4, 5}};
     const Tokens<bf16> t_v_tokens(call, 1, 0);
     const Tokens<float> t_g_tokens(call, 2, 1);
     const Tokens<bf16> t_q_tokens(call, 0, 2);

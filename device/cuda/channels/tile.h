@@ -54,8 +54,8 @@ FORGE_DEVICE int strip_in_order() {
     return ORDER == Order::Forwards ? strip() : kStrips - 1 - strip();
 }
 
-/// Sets a tile's rows from its place among those of its sequence, which begin with the sequence's first token. The last
-/// one has the last token that there is; those behind it are idle.
+/// Sets a tile's rows from its place among those of its sequence. Tiles begin at the same tokens in either order; the
+/// last one ends with the sequence's last token or, backwards, begins with its first. Those behind it are idle.
 template <Order ORDER>
 FORGE_DEVICE void place_rows(Tile& at) {
     const Size walked = at.segment * kTileRows;

@@ -17,8 +17,9 @@ using ir::Role;
 using ir::ValueId;
 
 constexpr int kMostRows = 8;  ///< tokens of a thread
-// Of the 128 registers that a thread has, for what is counted here.
-constexpr std::int64_t kRegisters = 84, kRegistersBack = 108;
+// Of the 128 registers that a thread has, for what is counted here; on the way back, of which more is counted, in
+// clusters and elsewhere.
+constexpr std::int64_t kRegisters = 84, kRegistersBack = 108, kRegistersBackByLooks = 100;
 
 ValueId param_of(const Function& fn, const std::string& name, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -148,10 +149,12 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kep
     for (const ValueId v : wanted) keep(v);
 }
 
-int rows_of(const ir::Definition& definition, const Function& fn, bool reverse) {
+int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, bool clusters) {
     const Walks walks(fn);
     const std::size_t states = states_of(fn).size() + saved_states_of(fn).size();
-    std::int64_t registers = (reverse ? kRegistersBack : kRegisters) -
+    std::int64_t registers = (!reverse   ? kRegisters
+                              : clusters ? kRegistersBack
+                                         : kRegistersBackByLooks) -
                              2 * kChannelWidth * static_cast<std::int64_t>(states) -
                              kChannelWidth * static_cast<std::int64_t>(contributions_of(fn).size());
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
@@ -168,7 +171,9 @@ int rows_of(const ir::Definition& definition, const Function& fn, bool reverse) 
 int rows_of(const plan::Plan& plan) {
     int rows = kMostRows;
     for (const plan::Kernel& kernel : plan.kernels)
-        if (!is_sums(kernel)) rows = std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse));
+        if (!is_sums(kernel))
+            rows =
+                std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse, plan.schedule.clusters));
     return rows;
 }
 

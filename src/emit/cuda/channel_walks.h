@@ -74,8 +74,9 @@ class Walks {
     std::vector<bool> kept_, saves_;
 };
 
-/// Tokens per thread, of four channels each: of one of the program's kernels (graph::token_kernels), and of all.
-int rows_of(const ir::Definition& definition, const ir::Function& token, bool reverse);
+/// Tokens per thread, of four channels each: of one of the program's kernels (graph::token_kernels), whose tiles are
+/// joined by clusters or not, and of all.
+int rows_of(const ir::Definition& definition, const ir::Function& token, bool reverse, bool clusters);
 int rows_of(const plan::Plan& plan);
 
 /// Whether rows that are not there are left out, rather than change nothing by what they hold: where chunks have no

@@ -165,13 +165,10 @@ class ChannelWriter {
         for (const ChannelState& s : states_)
             states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Slot::InitialState, s.name),
                                          plan_.tensor(Slot::FinalState, s.name)));
-        if (!has_results_beside_states()) {
-            out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
-            out_.line("if (!are_wanted(call, states)) return;");
-        }
+        out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
+        if (!has_results_beside_states()) out_.line("if (!are_wanted(call, states)) return;");
         out_.line("auto& shared = shared_memory<Shared<kStates, kTensors{}>, {}>();", kinds, how.shared_bytes);
         out_.line("start(shared);");
-        if (has_results_beside_states()) out_.line("const StateOf states[kStates] = {{{}}};", fmt::join(states, ", "));
         std::vector<std::string> tensors;
         for (const int t : numbers) {
             const bool channels = channels_are_heads(plan_.definition) ||

@@ -5,6 +5,7 @@
 #include "device/cuda/channels/sizes.h"
 #include "emit/cuda/channel_walks.h"
 #include "emit/cuda/emit_cuda.h"
+#include "emit/cuda/launch.h"
 #include "graph/gradient.h"
 #include "graph/saved_states.h"
 #include "graph/token_kernels.h"
@@ -16,7 +17,7 @@
 namespace forge::target {
 namespace {
 
-constexpr int kFewThreads = 256, kManyThreads = 512;
+constexpr int kFewestThreads = 64, kFewThreads = 256, kManyThreads = 512;
 constexpr std::int64_t kManyTokens = 4096;
 
 /// How many channels a head has; none: they are the heads.
@@ -36,11 +37,20 @@ std::int64_t tasks_of(std::optional<std::int64_t> channels, const FitWishes& wis
 }
 
 /// Tokens of a thread, whatever kernel it is of.
-std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels) {
+std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels, bool clusters) {
     std::vector<int> rows;
     for (const graph::TokenKernel& k : kernels)
-        if (!graph::adds_up(k.token)) rows.push_back(emit::rows_of(definition, k.token, k.reverse));
+        if (!graph::adds_up(k.token)) rows.push_back(emit::rows_of(definition, k.token, k.reverse, clusters));
     return *std::min_element(rows.begin(), rows.end());
+}
+
+/// Of the plan's kernels, that which takes the most shared memory, and how much.
+std::pair<std::string, std::int64_t> most_shared_memory(const plan::Plan& plan) {
+    std::pair<std::string, std::int64_t> most;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (const std::int64_t bytes = emit::launch_of(plan, kernel).shared_bytes; bytes > most.second)
+            most = {kernel.graph.name, bytes};
+    return most;
 }
 
 /// Heads that are channels are the same for all tensors.
@@ -59,7 +69,7 @@ void check_heads(const ir::Definition& definition) {
 }  // namespace
 
 plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                            const FitWishes& wishes, int threads, int multiprocessors) {
+                            const FitWishes& wishes, int threads, int multiprocessors, std::int64_t shared_bytes) {
     const std::vector<graph::TokenKernel> kernels = graph::token_kernels(program);  // it refuses
     const std::optional<std::int64_t> channels = channels_of(kernels[0].token, sizes);
     const bool meet = std::any_of(kernels.begin(), kernels.end(), [](const graph::TokenKernel& k) {
@@ -80,18 +90,24 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     if (!by_token) refuse(Reason::NoStep);
     plan::Schedule s;
     if (wishes.chunk) s.chunk = wishes.chunk;
-    if (back) s.chunk = rows_of(definition, kernels);  // states before which are stored
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::Channels;
     // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
     s.clusters =
         multiprocessors > 0 && std::int64_t{2} * cuda::kMostBlocks * tasks_of(channels, wishes) >= multiprocessors;
+    if (back) s.chunk = rows_of(definition, kernels, s.clusters);  // states before which are stored
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
     s.block_threads = threads                                               ? threads
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
                                                                             : kFewThreads;
-    return s;
+    if (shared_bytes == 0) return s;
+    for (;; s.block_threads /= 2) {  // fewer strips leave each other fewer maps
+        const auto [kernel, bytes] = most_shared_memory(plan::make_plan(definition, program, sizes, s));
+        if (bytes <= shared_bytes) return s;
+        if (threads || s.block_threads == kFewestThreads)
+            refuse(Reason::SharedMemoryOfChannels, kernel, bytes, shared_bytes);
+    }
 }
 
 namespace {
@@ -127,7 +143,7 @@ const Target& channels_target() {
                                 const Wishes& wishes) {
                 const int of_clusters = q.gpu()->major >= 9 ? q.gpu()->multiprocessors : 0;
                 return fit_channels(def, fn, q.problem.sizes, fit_wishes(q.problem, wishes), wishes.threads,
-                                    of_clusters);
+                                    of_clusters, q.gpu()->shared_bytes);
             };
             std::vector<Wishes> variations;
             if (range == Range::All)
