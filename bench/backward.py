@@ -5,9 +5,9 @@
     *_peak_mib   the most memory of PyTorch's during one, beyond its arguments
     worst_grad   the largest rms(forge - fla) / rms(fla) over the gradients, and whose it is
 
-Gradients are of sum(o * do) with a random do, for all tensors. hgrn has one head of H x D channels. FLA refuses its gated backward kernels (chunk_bwd_dqkwg
-with gates) with Triton from 3.4 to 3.7.0 on Hopper, as their results may be wrong; `--no-fla-guard` runs them all the
-same, for their times: `worst_grad` then says how wrong they are.
+Gradients are of sum(o * do) with a random do, for all tensors. hgrn has one head of H x D channels. FLA refuses its
+gated backward kernels (chunk_bwd_dqkwg with gates) with Triton from 3.4 to 3.7.0 on Hopper, as their results may be
+wrong; `--no-fla-guard` runs them all the same, for their times: `worst_grad` then says how wrong they are.
 """
 
 from __future__ import annotations

@@ -30,9 +30,14 @@ class Maximum {
         varies_ = ir::depends_on(fn, all);
     }
 
-    /// Whether v is the maximum of the state, shifted, and of other numbers.
+    /// Whether v is the maximum of the state, shifted, and of other numbers, or the state shifted alone.
     bool reaches(ValueId v) {
         return reached_.at(v, [&] { return v == state_ || goes_on(fn_.op(v), v); });
+    }
+
+    /// What is made of the state.
+    [[nodiscard]] std::vector<bool> follows() const {
+        return ir::depends_on(fn_, state_ == ir::kNoValue ? std::vector<ValueId>{} : std::vector<ValueId>{state_});
     }
 
     /// What v adds to the state where it is the largest, from `carried`, which came before: appended to a copy of the
@@ -84,11 +89,12 @@ class Maximum {
 
 bool is_maximum(const Function& token, const std::string& state) {
     const ValueId after = token.result(state, Role::State);
-    const auto needed = ir::needed_for(token, {after});
-    bool maximum = false;
-    for (ValueId v = 0; v < token.size(); ++v)
-        maximum = maximum || (needed[static_cast<std::size_t>(v)] && token.op(v).code == Opcode::Maximum);
-    return maximum && Maximum(token, state).reaches(after);
+    Maximum way(token, state);
+    const auto needed = ir::needed_for(token, {after}), follows = way.follows();
+    bool maximum = false;  // of the state, not of what is added to it
+    for (std::size_t v = 0; v < token.ops.size(); ++v)
+        maximum = maximum || (needed[v] && follows[v] && token.ops[v].code == Opcode::Maximum);
+    return maximum && way.reaches(after);
 }
 
 bool has_map(const Function& token, const Transition& transition) {

@@ -86,6 +86,16 @@ ir::Definition beside() {
     return graph::with_phases(a.define());
 }
 
+ir::Definition clamped() {
+    LinearAttention a("clamped");
+    a.input("x", BF16, {T, H, D}).input("g", F32, {T, H}, kLogDecays).state("h", F32, {D}).output("o", BF16, {T, H, D});
+    a.step({"x", "g", "prev_h"}, [](Tensor x, Tensor g, Tensor h) -> Results {
+        Tensor next = h + maximum(x.to(F32), g);
+        return {{"h", next}, {"o", next}};
+    });
+    return graph::with_phases(a.define());
+}
+
 ir::Definition sequential() {
     LinearAttention a("sequential");
     a.fixed_chunk(1);

@@ -27,6 +27,9 @@ ir::Definition gains();
 /// h = e^g h + x, o = h, and beside it a number per token that channels have no part in, p = e^g.
 ir::Definition beside();
 
+/// h = h + max(x, g), o = h: a sum of maxima, and no running maximum.
+ir::Definition clamped();
+
 /// h = max(h + g, x), o = h - x, token by token: no phases.
 ir::Definition sequential();
 

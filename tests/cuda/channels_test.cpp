@@ -63,7 +63,7 @@ std::vector<Entry> channel_programs() {
 /// Of the zoo, or of this test.
 ir::Definition program_named(const std::string& name) {
     for (const auto& form : {tests::numbers, tests::norms, tests::maxima, tests::sequential, tests::counts,
-                             tests::lengths, tests::gains, tests::beside})
+                             tests::lengths, tests::gains, tests::beside, tests::clamped})
         if (form().name == name) return form();
     return tests::program_named(name.c_str()).make().define();
 }
@@ -333,8 +333,8 @@ INSTANTIATE_TEST_SUITE_P(
         Example{"norms", F32, 20, 128, Joined::LookBack}, Example{"maxima", BF16, 36, 64, Joined::LookBack},
         Example{"maxima", F32, 128, 64, Joined::Clusters}, Example{"lengths", BF16, 100, 64, Joined::LookBack},
         Example{"lengths", F32, 36, 128, Joined::Clusters}, Example{"beside", BF16, 136, 64, Joined::LookBack},
-        Example{"beside", F32, 136, 64, Joined::Clusters}, Example{"sequential", F32, 68, 64, Joined::LookBack},
-        Example{"sequential", BF16, 128, 128, Joined::Clusters}),
+        Example{"beside", F32, 136, 64, Joined::Clusters}, Example{"clamped", F32, 68, 64, Joined::LookBack},
+        Example{"sequential", F32, 68, 64, Joined::LookBack}, Example{"sequential", BF16, 128, 128, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
         return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));
@@ -381,15 +381,14 @@ TEST_P(ChannelGradients, AreTheAdjointOfTheRecurrence) {
 
 INSTANTIATE_TEST_SUITE_P(
     Emulated, ChannelGradients,
-    testing::Values(Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
-                    Example{"hawk", F32, 130, 128, Joined::LookBack}, Example{"hawk", F16, 64, 64, Joined::Clusters},
-                    Example{"maxima", F32, 36, 64, Joined::Clusters}, Example{"counts", F32, 1, 64, Joined::LookBack},
-                    Example{"lengths", F32, 100, 64, Joined::LookBack},
-                    Example{"lengths", BF16, 128, 64, Joined::Clusters},
-                    Example{"beside", F32, 128, 64, Joined::LookBack}, Example{"gains", F32, 100, 64, Joined::LookBack},
-                    Example{"gains", BF16, 128, 128, Joined::Clusters},
-                    Example{"sequential", F32, 68, 64, Joined::LookBack},
-                    Example{"counts", F32, 1, 64, Joined::Clusters}),
+    testing::Values(
+        Example{"hgrn", BF16, 136, 64, Joined::LookBack}, Example{"hgrn", F32, 60, 64, Joined::Clusters},
+        Example{"hawk", F32, 130, 128, Joined::LookBack}, Example{"hawk", F16, 64, 64, Joined::Clusters},
+        Example{"maxima", F32, 36, 64, Joined::Clusters}, Example{"counts", F32, 1, 64, Joined::LookBack},
+        Example{"lengths", F32, 100, 64, Joined::LookBack}, Example{"lengths", BF16, 128, 64, Joined::Clusters},
+        Example{"beside", F32, 128, 64, Joined::LookBack}, Example{"clamped", F32, 68, 64, Joined::Clusters},
+        Example{"gains", F32, 100, 64, Joined::LookBack}, Example{"gains", BF16, 128, 128, Joined::Clusters},
+        Example{"sequential", F32, 68, 64, Joined::LookBack}, Example{"counts", F32, 1, 64, Joined::Clusters}),
     [](const auto& test) {
         const Example& e = test.param;
         return fmt::format("{}_{}_{}_{}", e.program, to_string(e.dtype), e.channels, name_of(e.joined));

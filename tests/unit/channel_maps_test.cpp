@@ -41,6 +41,8 @@ TEST(ChannelMaps, AreOfRunningMaxima) {
     EXPECT_TRUE(graph::is_maximum(token(kMasked), "h"));
     EXPECT_TRUE(graph::is_maximum(token("  %next: f32[D] = maximum(%x, %h)\n"), "h"));
     EXPECT_FALSE(graph::is_maximum(token("  %next: f32[D] = add(%x, %h)\n"), "h")) << "no maximum";
+    EXPECT_FALSE(graph::is_maximum(token("  %m: f32[D] = maximum(%x, %g)\n  %next: f32[D] = add(%m, %h)\n"), "h"))
+        << "one of what is added";
     EXPECT_FALSE(graph::is_maximum(token("  %s: f32[D] = mul(%h, %g)\n  %next: f32[D] = maximum(%x, %s)\n"), "h"))
         << "factors may be negative";
     EXPECT_FALSE(graph::is_maximum(token("  %s: f32[D] = sub(%g, %h)\n  %next: f32[D] = maximum(%x, %s)\n"), "h"))
