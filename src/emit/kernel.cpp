@@ -67,7 +67,7 @@ class KernelWriter {
             }
             store_carried();
         }
-        if (takes_tasks_in_turn()) end_tasks();
+        if (takes_tasks_in_turn()) end_tasks_in_turn(out_);
         out_.end();
     }
 
@@ -79,11 +79,7 @@ class KernelWriter {
     /// Blocks that have tiles in global memory, or ask for a next task's states, take one task after the other.
     [[nodiscard]] bool takes_tasks_in_turn() const { return has_far_tiles() || plan_.schedule.states_ahead; }
     void begin_tasks() {
-        if (has_far_tiles()) {
-            const int spill = plan_.spill(plan::kFarSpill);
-            out_.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
-                      plan_.spills[static_cast<std::size_t>(spill)].floats);
-        }
+        if (has_far_tiles()) declare_far_tiles(out_, plan_);
         if (plan_.schedule.states_ahead) {
             asked_.declare();
             held_states_.declare();
@@ -92,16 +88,7 @@ class KernelWriter {
             held_states_.ask_for_next();
             out_.line("HoldingTask after_next = task_after(call, blockIdx.x);");
         }
-        Statement tasks{Kind::Loop, "tasks"};
-        tasks.tasks = true;
-        out_.begin(std::move(tasks), "");
-        out_.open("const auto work = [&](const Size task)");
-    }
-    void end_tasks() {
-        out_.add({Kind::Rest, "the next task finds all tiles at rest"});
-        out_.close("};");
-        out_.put("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task);");
-        out_.end();
+        begin_tasks_in_turn(out_);
     }
 
     void begin_task() {
@@ -523,6 +510,26 @@ class KernelWriter {
 };
 
 }  // namespace
+
+void declare_far_tiles(Writer& out, const plan::Plan& plan) {
+    const int spill = plan.spill(plan::kFarSpill);
+    out.line("float* const far = call.spills[{}] + Size{{blockIdx.x}} * {};", spill,
+             plan.spills[static_cast<std::size_t>(spill)].floats);
+}
+
+void begin_tasks_in_turn(Writer& out) {
+    Statement tasks{Kind::Loop, "tasks"};
+    tasks.tasks = true;
+    out.begin(std::move(tasks), "");
+    out.open("const auto work = [&](const Size task)");
+}
+
+void end_tasks_in_turn(Writer& out) {
+    out.add({Kind::Rest, "the next task finds all tiles at rest"});
+    out.close("};");
+    out.put("for (Size task = blockIdx.x; task < call.tasks; task += gridDim.x) work(task);");
+    out.end();
+}
 
 std::string kernel_symbol(const plan::Kernel& kernel) { return "forge_" + kernel.graph.name; }
 

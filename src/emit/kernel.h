@@ -10,6 +10,12 @@ std::string kernel_symbol(const plan::Kernel& kernel);
 
 void write_kernel(Writer& out, const Dialect& dialect, const plan::Plan& plan, const plan::Kernel& kernel);
 
+// Blocks that take one task after the other: where the tiles lie that a block has in global memory, and the loop, in
+// which the task's number is `task`.
+void declare_far_tiles(Writer& out, const plan::Plan& plan);
+void begin_tasks_in_turn(Writer& out);
+void end_tasks_in_turn(Writer& out);
+
 /// One tile op that is neither a parameter, a view nor elementwise: a call of the device library.
 void write_device_call(Context& context, ir::ValueId v);
 

@@ -108,6 +108,10 @@ class Transfers {
         bool is_;
     };
 
+    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const {
+        return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
+    }
+
   private:
     /// A tensor and a tile, axis by axis.
     struct Block {
@@ -135,9 +139,6 @@ class Transfers {
 
     [[nodiscard]] const plan::TensorSlot& slot(int index) const {
         return plan_.tensors[static_cast<std::size_t>(index)];
-    }
-    [[nodiscard]] const plan::SpillSlot& spill_slot(const std::string& spill) const {
-        return plan_.spills[static_cast<std::size_t>(plan_.spill(spill))];
     }
     /// A block that is no token's, of a tensor whose axes before `leading` are not its own.
     [[nodiscard]] Block whole(ir::ValueId v, int tensor, std::size_t leading, std::string type, std::string memory,

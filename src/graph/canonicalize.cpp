@@ -143,6 +143,43 @@ Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
     return std::nullopt;
 }
 
+bool is_joined(const Op& op) { return op.code == Opcode::Concat || op.code == Opcode::Interleave; }
+
+/// What is joined of zeros and of values, as gradients of parts are: the values are joined once.
+Rewrite sum_of_joined(Function& out, const Op& op, ValueId first, ValueId second) {
+    const Op a = out.op(first), b = out.op(second);
+    if (!is_joined(a) || a.code != b.code || a.attrs != b.attrs || a.args.size() != b.args.size()) return std::nullopt;
+    const auto is_zero = [&](ValueId v) {
+        const Op& x = out.op(v);
+        return is_constant(out, x.code == Opcode::Expand ? x.args[0] : v, 0);
+    };
+    const auto has_zero = [&](const Op& joined) {
+        return std::any_of(joined.args.begin(), joined.args.end(), is_zero);
+    };
+    if (!has_zero(a) && !has_zero(b)) return std::nullopt;
+    Args sums;
+    for (std::size_t i = 0; i < a.args.size(); ++i) {
+        const ValueId x = a.args[i], y = b.args[i];
+        if (out.op(x).type != out.op(y).type) return std::nullopt;
+        sums.push_back(is_zero(x) ? y : is_zero(y) ? x : make(out, Opcode::Add, {x, y}, op));
+    }
+    return make(out, a.code, std::move(sums), op, a.attrs);
+}
+
+/// The same where something else is added in between.
+Rewrite sum_with_joined(Function& out, const Op& op, const Args& args) {
+    if (op.code != Opcode::Add) return std::nullopt;
+    if (const auto sum = sum_of_joined(out, op, args[0], args[1])) return sum;
+    for (const std::size_t i : {0, 1}) {
+        const Op inner = out.op(args[i]);
+        if (inner.code != Opcode::Add || inner.type != op.type) continue;
+        for (const std::size_t j : {0, 1})
+            if (const auto sum = sum_of_joined(out, op, inner.args[j], args[1 - i]))
+                return make(out, Opcode::Add, {inner.args[1 - j], *sum}, op);
+    }
+    return std::nullopt;
+}
+
 /// 1 - exp(x) and exp(x) - 1 lose their digits near 0; expm1(x) keeps them.
 Rewrite difference_from_one(Function& out, const Op& op, const Args& args) {
     if (op.code != Opcode::Sub) return std::nullopt;
@@ -182,6 +219,7 @@ Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (const auto r = neutral_element(out, op, args)) return r;
     if (const auto r = fold_constants(out, op, args)) return r;
     if (const auto r = difference_from_one(out, op, args)) return r;
+    if (const auto r = sum_with_joined(out, op, args)) return r;
     return sink_view_binary(out, op, args);
 }
 

@@ -57,6 +57,21 @@ bool keeps_maximum(const Function& program, const std::string& state) {
     return false;
 }
 
+/// Whether the state's gradient is made of sums over the axis.
+bool sums_over(const Function& program, const std::string& state, const std::string& axis) {
+    for (const ir::Result& r : program.results) {
+        if (r.role != Role::State || r.name != state) continue;
+        const auto needed = ir::needed_for(program, {r.value});
+        for (std::size_t i = 0; i < program.ops.size(); ++i) {
+            const Op& op = program.ops[i];
+            const auto reads = [&](ir::ValueId a) { return has_axis(program.op(a).type, axis); };
+            if (needed[i] && !has_axis(op.type, axis) && std::any_of(op.args.begin(), op.args.end(), reads))
+                return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 std::vector<bool> made_between(const Function& program) {
@@ -79,8 +94,10 @@ std::optional<std::set<std::string>> trailing_states(const Function& program, co
     for (const ir::Result& r : program.results)
         if (r.role == Role::State && !apart.contains(r.name) && !has_axis(program.op(r.value).type, axis))
             trailing.insert(r.name);
-    if (std::any_of(trailing.begin(), trailing.end(), [&](const auto& name) { return keeps_maximum(program, name); }))
-        return std::nullopt;
+    const auto cancels = [&](const auto& name) {
+        return keeps_maximum(program, name) && sums_over(program, name, axis);
+    };
+    if (std::any_of(trailing.begin(), trailing.end(), cancels)) return std::nullopt;
     apart.insert(trailing.begin(), trailing.end());
     const Function scans = scans_without(program, apart, between);
     const bool cut = std::all_of(scans.ops.begin(), scans.ops.end(), [&](const Op& op) {

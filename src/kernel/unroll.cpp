@@ -16,6 +16,13 @@ void each_statement(const std::vector<Statement>& statements, const Visit& visit
     }
 }
 
+/// Whether there is a loop over chunks.
+bool walks(const std::vector<Statement>& statements) {
+    bool any = false;
+    each_statement(statements, [&](const Statement& s) { any = any || (s.kind == Kind::Loop && !s.tasks); });
+    return any;
+}
+
 class Unroller {
   public:
     Unroller(const Kernel& kernel, int chunks, Copied copied, Thread& thread)
@@ -52,8 +59,9 @@ class Unroller {
     void loop(const Statement& s) {
         constexpr int kTasks = 3;
         const int end = s.tasks ? kTasks : s.count > 0 ? s.count : chunks_;
+        const bool restarts = s.tasks && walks(s.body);  // each task counts its own chunks
         for (int chunk = s.first + (s.by_turns ? thread_.instance : 0); chunk < end; chunk += s.step)
-            list(s.body, chunk);
+            list(s.body, restarts ? 0 : chunk);
     }
 
     void use(const Statement& s, int chunk) {
@@ -82,11 +90,7 @@ int chunks_to_unroll(const Kernel& kernel) {
     return 3 * depth + 2;
 }
 
-int fewest_chunks(const Kernel& kernel) {
-    bool walks = false;
-    each_statement(kernel.body, [&](const Statement& s) { walks = walks || (s.kind == Kind::Loop && !s.tasks); });
-    return walks ? 0 : 1;
-}
+int fewest_chunks(const Kernel& kernel) { return walks(kernel.body) ? 0 : 1; }
 
 bool has_hardware_copies(const Kernel& kernel) {
     bool any = false;

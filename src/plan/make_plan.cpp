@@ -375,6 +375,7 @@ class Planning {
         }
         rules.wide_late = plan_.schedule.wide_late;
         rules.split = split, rules.made_again = split && !back;
+        rules.shared_floats = plan_.schedule.shared_floats;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

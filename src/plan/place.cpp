@@ -82,6 +82,8 @@ class Placement {
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
+            if (!kernel.own_axis.empty() && !has_parallel_ops(kernel.fn))
+                throw InternalError("place: not made by parts of " + kernel.own_axis + ": " + kernel.name);
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
@@ -235,15 +237,17 @@ class Placement {
     [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
 
     /// What lacks the axis along which outputs are cut, or needs all of it, is made for all parts at once, and so is
-    /// what that needs. But products over tokens alone are made again from operands rather than rounded to 16 bits on
-    /// the way.
+    /// what that needs; what every kernel makes only if it needs all of it. But products over tokens alone are made
+    /// again from operands rather than rounded to 16 bits on the way.
     void find_joint() {
         std::vector<ValueId> joint;
         for (ValueId v = 0; v < program_.size(); ++v) {
             const Op& op = program_.op(v);
-            const bool whole =
-                !has_axis(op.type, rules_.outputs_axis) || !graph::is_parallel(program_, op, rules_.outputs_axis);
-            if (whole && homes_[static_cast<std::size_t>(v)] == last_) joint.push_back(v);
+            const bool needs_all = !graph::is_parallel(program_, op, rules_.outputs_axis),
+                       whole = needs_all || !has_axis(op.type, rules_.outputs_axis);
+            int& home = homes_[static_cast<std::size_t>(v)];
+            if (home == kEverywhere && needs_all) home = joint_;
+            else if (whole && home == last_) joint.push_back(v);
         }
         const auto needed = ir::needed_for(program_, joint);
         for (ValueId v = 0; v < program_.size(); ++v) {
@@ -253,12 +257,16 @@ class Placement {
         }
     }
 
+    [[nodiscard]] bool has_parallel_ops(const Function& fn) const {
+        return std::all_of(fn.ops.begin(), fn.ops.end(),
+                           [&](const Op& op) { return graph::is_parallel(fn, op, rules_.outputs_axis); });
+    }
+
     /// Whether all of a kernel can be made part by part of the axis along which outputs are cut.
     [[nodiscard]] bool is_by_parts(const Function& fn) const {
-        return std::all_of(fn.ops.begin(), fn.ops.end(),
-                           [&](const Op& op) { return graph::is_parallel(fn, op, rules_.outputs_axis); }) &&
-               std::all_of(fn.results.begin(), fn.results.end(),
-                           [&](const ir::Result& r) { return has_axis(fn.op(r.value).type, rules_.outputs_axis); });
+        return has_parallel_ops(fn) && std::all_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
+                   return has_axis(fn.op(r.value).type, rules_.outputs_axis);
+               });
     }
 
     [[nodiscard]] bool is_product_of_tokens(const Op& op) const {

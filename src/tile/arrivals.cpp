@@ -22,7 +22,7 @@ using Space = ir::Layout::Space;
 /// make room between their readers and come again.
 class Arrivals {
   public:
-    explicit Arrivals(Function fn) : fn_(std::move(fn)) {}
+    Arrivals(Function fn, bool far) : fn_(std::move(fn)), far_(far) {}
 
     Arrived run(bool split) {
         find_inputs();
@@ -69,6 +69,7 @@ class Arrivals {
     [[nodiscard]] std::int64_t floats(ValueId v) const {
         const Op& op = fn_.op(v);
         if (!in_memory(op.layout->space) || op.type.rank() != 2 || op.code == Opcode::DecayMask) return 0;
+        if (far_ && op.layout->space == Space::Tile && !arrives(v)) return 0;
         const std::int64_t size = size_of(op.type, 0) * size_of(op.type, 1);
         return op.layout->space == Space::Operand ? op.layout->parts * size / 2 : size + size_of(op.type, 0) * 4;
     }
@@ -184,6 +185,7 @@ class Arrivals {
     }
 
     Function fn_;
+    bool far_;  ///< tiles may lie in global memory
     std::vector<std::vector<ValueId>> users_;
     std::vector<ValueId> last_run_;
     std::vector<In> inputs_;
@@ -193,7 +195,7 @@ class Arrivals {
 
 }  // namespace
 
-Arrived with_arrivals(Function fn, bool split) { return Arrivals(std::move(fn)).run(split); }
+Arrived with_arrivals(Function fn, bool split, bool far) { return Arrivals(std::move(fn), far).run(split); }
 
 Function with_wide_inputs_late(const Function& fn) {
     const auto users = ir::users_of(fn);

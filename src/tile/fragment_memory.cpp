@@ -4,6 +4,7 @@
 #include "forge/error.h"
 #include "tile/arena.h"
 #include "tile/decay_group.h"
+#include "tile/far.h"
 #include "tile/fragment_steps.h"
 #include "tile/layout.h"
 #include "tile/order.h"
@@ -25,13 +26,14 @@ using Space = Layout::Space;
 /// have arenas of their own.
 class Memory {
   public:
-    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles)
+    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles, std::set<ValueId> far = {})
         : fn_(std::move(loops.fn)),
           joined_(std::move(loops.values)),
           stages_(stages),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
-          groups_(decay_groups(fn_)) {}
+          groups_(decay_groups(fn_)),
+          far_(std::move(far)) {}
 
     TileKernel run() {
         if (!are_gathered(fn_)) throw InternalError("tile: a group of decays has been taken apart: " + fn_.name);
@@ -356,6 +358,8 @@ class Memory {
             op.layout->staged = true;
             op.layout->offset = large ? stage_large_ : stage_small_;
             (large ? stage_large_ : stage_small_) += size * (roles_ ? roles_->beside(v) : 1);
+        } else if (far_.contains(v)) {
+            op.layout->offset = distant_.take(size);
         } else {
             op.layout->offset = arenas(v).of(large).take(size);
             if (large) stays_.push_back({size, is_permanent(v) ? 0 : v, last(v), {v}, {}});
@@ -378,7 +382,8 @@ class Memory {
                               t < first_in_loop_[static_cast<std::size_t>(v)] && !is_permanent(t) && !is_staged(t) &&
                               !moved_.contains(t) && !viewed(t);
             if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
-                from.type.shape == op.type.shape && from.layout->parts == op.layout->parts)
+                from.type.shape == op.type.shape && from.layout->parts == op.layout->parts &&
+                far_.contains(t) == far_.contains(v))
                 return t;
         }
         return ir::kNoValue;
@@ -395,7 +400,10 @@ class Memory {
                 moved_.contains(t))
                 continue;
             const bool large = is_large(t);
-            arenas(t).of(large).give(fn_.op(t).layout->offset, large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
+            if (far_.contains(t)) distant_.give(fn_.op(t).layout->offset, rounded(floats(t)));
+            else
+                arenas(t).of(large).give(fn_.op(t).layout->offset,
+                                         large ? rounded(floats(t)) : (floats(t) + 3) / 4 * 4);
         }
     }
 
@@ -434,13 +442,15 @@ class Memory {
             end += kBarrierFloats * kernel.arriving_groups;
         }
         kernel.scratch_floats = (end + 3) / 4 * 4;
+        kernel.far_floats = distant_.size();
         for (auto& [v, offset] : work_) offset += large;
         for (ValueId v = 0; v < fn_.size(); ++v) {
             Op& op = fn_.op(v);
             if (!in_memory(op.layout->space) || is_passed(v)) continue;
             const ValueId base = buffer_of(fn_, v);
             const bool is_matrix = is_large(base);
-            if (op.layout->staged) op.layout->offset += is_matrix ? 0 : stage_large_;
+            if (far_.contains(base)) op.layout->offset += kernel.scratch_floats;
+            else if (op.layout->staged) op.layout->offset += is_matrix ? 0 : stage_large_;
             else if (is_takers(base)) op.layout->offset += takers + (is_matrix ? 0 : takers_.large.size());
             else op.layout->offset += is_matrix ? large : small;
         }
@@ -469,6 +479,8 @@ class Memory {
     std::optional<Roles> roles_;
     std::vector<ValueId> vectors_;
     std::vector<DecayGroup> groups_;
+    std::set<ValueId> far_;  ///< tiles in global memory
+    Arena distant_{true};
     Arenas others_, takers_;
     /// How long something large lies in memory: values one after the other, or work areas.
     struct Stay {
@@ -485,10 +497,47 @@ class Memory {
     std::set<ValueId> moved_;  ///< whose buffer another value has taken over
 };
 
+/// Tiles that may lie in global memory: those that loops and functions of the portable library alone read and write.
+std::vector<Buffer> may_be_far(const Function& fn) {
+    constexpr std::int64_t kLeastFar = 1024;  // floats
+    std::map<ValueId, Buffer> found;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        const bool tile = op.layout->space == Space::Tile && op.code != Opcode::Param && !ir::is_view(op.code);
+        if (tile && op.type.rank() == 2 && tile_floats(op.type, Memory::rules()) >= kLeastFar)
+            found[v] = {{v, false}, tile_floats(op.type, Memory::rules()), 0};
+    }
+    std::set<ValueId> near;
+    for (const DecayGroup& group : decay_groups(fn))
+        for (const ValueId v : group.members()) near.insert(v);
+    for (const ir::Result& r : fn.results)
+        if (is_carried(r.role)) near.insert(buffer_of(fn, r.value));
+    for (ValueId v = 0; v < fn.size(); ++v)
+        for (const ValueId t : tiles_read_by(fn, v)) {
+            const Opcode code = fn.op(v).code;
+            const bool decays = code == Opcode::DecayMatmul || code == Opcode::DecayApply || code == Opcode::DecayRows;
+            if (decays) near.insert(t);
+            else if (const auto it = found.find(t); it != found.end()) it->second.reads += reads_of(fn, v, t);
+        }
+    std::vector<Buffer> buffers;
+    for (const auto& [v, buffer] : found)
+        if (!near.contains(v)) buffers.push_back(buffer);
+    return buffers;
+}
+
 }  // namespace
 
-TileKernel with_memory(JoinedLoops loops, int stages, std::optional<Roles> roles) {
-    return Memory(std::move(loops), stages, std::move(roles)).run();
+TileKernel with_memory(const JoinedLoops& loops, int stages, const std::optional<Roles>& roles,
+                       std::int64_t shared_floats) {
+    const auto with_far = [&](const std::set<BufferName>& far) {
+        std::set<ValueId> values;
+        for (const BufferName& name : far) values.insert(name.value);
+        return Memory(loops, stages, roles, std::move(values)).run();
+    };
+    TileKernel near = with_far({});
+    if (shared_floats == 0 || near.scratch_floats <= shared_floats || roles) return near;
+    const auto floats = [&](const std::set<BufferName>& far) { return with_far(far).scratch_floats; };
+    return with_far(far_buffers(may_be_far(near.fn), shared_floats, floats));
 }
 
 }  // namespace forge::tile

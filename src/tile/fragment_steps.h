@@ -30,15 +30,16 @@ ir::Function with_few_registers(const ir::Function& fn, const Roles& roles);
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);
 /// An order that needs few registers, for tasks of a single chunk with so many inputs that shared memory is theirs.
-/// `split`: of many small matrices, where the order matters more, and takes longer to find.
-ir::Function frugal(const ir::Function& fn, bool split);
+/// `split`: of many small matrices, where the order matters more, and takes longer to find. `far`: tiles may lie in
+/// global memory.
+ir::Function frugal(const ir::Function& fn, bool split, bool far);
 /// The same operations with the loads of inputs where there is room for them, some of them more than once: if two tasks
 /// then fit on a multiprocessor, or, of split matrices, one.
 struct Arrived {
     ir::Function fn;
     int tasks;  ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
 };
-Arrived with_arrivals(ir::Function fn, bool split);
+Arrived with_arrivals(ir::Function fn, bool split, bool far);
 /// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all
 /// but the one that is read first: such are there for one chunk at a time.
 ir::Function with_wide_inputs_late(const ir::Function& fn);
@@ -55,7 +56,9 @@ struct JoinedLoops {
 /// `fragments`: loops over these, too, that follow one another.
 JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved, bool fragments);
 
-/// Memory for tiles and operands, and which vectors one warp makes ahead.
-TileKernel with_memory(JoinedLoops loops, int stages, std::optional<Roles> roles);
+/// Memory for tiles and operands, and which vectors one warp makes ahead. If one warp group's tiles take more than
+/// `shared_floats` (0: no limit), those that are read least lie in global memory.
+TileKernel with_memory(const JoinedLoops& loops, int stages, const std::optional<Roles>& roles,
+                       std::int64_t shared_floats);
 
 }  // namespace forge::tile

@@ -207,16 +207,17 @@ void refuse_rows_alone(const Function& fn) {
 }
 
 /// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
-TileKernel with_loops(const Function& fn, int stages) {
-    TileKernel best = with_memory({fn}, stages, std::nullopt);
+TileKernel with_loops(const Function& fn, int stages, std::int64_t shared_floats) {
+    TileKernel best = with_memory({fn}, stages, std::nullopt, shared_floats);
     std::int64_t most = tasks_at_once(best);
     for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
         if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
         JoinedLoops loops = with_joined_loops(fn, moved, stages == 1);
         if (loops.values.empty()) continue;
-        TileKernel joined = with_memory(std::move(loops), stages, std::nullopt);
+        TileKernel joined = with_memory(loops, stages, std::nullopt, shared_floats);
         const std::int64_t tasks = tasks_at_once(joined);
-        const bool fits = joined.scratch_floats <= best.scratch_floats || tasks > 1;
+        const bool fits = joined.far_floats <= best.far_floats &&
+                          (joined.scratch_floats <= best.scratch_floats || tasks > 1 || best.far_floats > 0);
         if (fits && tasks >= most) best = std::move(joined), most = tasks;
     }
     return best;
@@ -247,7 +248,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     };
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
-        if (rules.stages == 1) return frugal(formed, rules.split);
+        if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
         if (!side_by_side || rules.producer) {
             Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
             return rules.wide_late ? with_wide_inputs_late(order) : order;
@@ -258,7 +259,8 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return side_by_side ? with_memory({fn}, rules.stages, divided(fn)) : with_loops(fn, rules.stages);
+        return side_by_side ? with_memory({fn}, rules.stages, divided(fn), 0)
+                            : with_loops(fn, rules.stages, rules.shared_floats);
     };
     TileKernel made =
         passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
@@ -273,7 +275,10 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
     const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1);
     if (!one_group || rules.value_axis.empty() || with_remade_values(kernel, sizes).ops.size() == kernel.ops.size())
         return lowered(kernel, sizes, rules, false, passes);
-    const auto needs = [&](bool remade) { return lowered(kernel, sizes, rules, remade, {}).scratch_floats; };
+    const auto needs = [&](bool remade) {
+        const TileKernel made = lowered(kernel, sizes, rules, remade, {});
+        return made.scratch_floats + made.far_floats;
+    };
     return lowered(kernel, sizes, rules, needs(true) < needs(false), passes);
 }
 

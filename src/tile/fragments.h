@@ -33,10 +33,11 @@ struct FragmentRules {
     bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
     int output_groups = 0;
-    bool producer = false;      ///< … beside which another one asks for the inputs,
-    bool images_apart = false;  ///< … where what it stores for other kernels shares its memory with nothing else,
-    int block_tiles = 1;        ///< … unless so many compute a tile each, and one what these have in common
-    int buffers = 1;            ///< … of each value that it hands over
+    bool producer = false;           ///< … beside which another one asks for the inputs,
+    bool images_apart = false;       ///< … where what it stores for other kernels shares its memory with nothing else,
+    int block_tiles = 1;             ///< … unless so many compute a tile each, and one what these have in common
+    int buffers = 1;                 ///< … of each value that it hands over
+    std::int64_t shared_floats = 0;  ///< what does not fit into so many lies in global memory; 0: all does
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so

@@ -24,7 +24,7 @@ using Space = ir::Layout::Space;
 /// to be made reads it, if only from within a loop.
 class Progress {
   public:
-    explicit Progress(const Function& fn) : fn_(fn), readers_(fn.ops.size(), 0) {
+    Progress(const Function& fn, bool far) : fn_(fn), readers_(fn.ops.size(), 0) {
         const auto users = ir::users_of(fn);
         feeds_.resize(fn.ops.size());
         for (ValueId v = 0; v < fn.size(); ++v) {
@@ -32,7 +32,8 @@ class Progress {
             const std::int64_t numbers = is_block_matrix(op.type) ? size_of(op.type, 0) * size_of(op.type, 1) : 0;
             const Space space = op.layout->space;
             registers_of_.push_back(is_fragment(space) ? numbers / 128 : 0);
-            floats_of_.push_back(in_memory(space) ? numbers / (space == Space::Operand ? 2 : 1) : 0);
+            const bool near = space == Space::Operand || (space == Space::Tile && (!far || op.code == Opcode::Param));
+            floats_of_.push_back(near ? numbers / (space == Space::Operand ? 2 : 1) : 0);
             if (registers_of_.back() == 0 && floats_of_.back() == 0) continue;
             std::set<ValueId> readers;
             add_readers(users, v, readers);
@@ -94,7 +95,7 @@ class Progress {
 /// If that takes too many, other orders of the results are looked for.
 class Frugal {
   public:
-    Frugal(const Function& fn, bool split) : fn_(fn), split_(split), progress_(fn) {
+    Frugal(const Function& fn, bool split, bool far) : fn_(fn), split_(split), far_(far), progress_(fn, far) {
         for (const Op& op : fn.ops) {
             sorted_args_.push_back(op.args);
             const auto needs_more = [&](ValueId a, ValueId b) { return need_[index(a)] > need_[index(b)]; };
@@ -131,7 +132,7 @@ class Frugal {
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     [[nodiscard]] Arrived arranged(const Order& order) const {
-        return with_arrivals(ir::permuted(fn_, order.operations), split_);
+        return with_arrivals(ir::permuted(fn_, order.operations), split_, far_);
     }
 
     void begin(Order& order) {
@@ -300,7 +301,7 @@ class Frugal {
     }
 
     const Function& fn_;
-    bool split_;
+    bool split_, far_;
     Progress progress_;
     std::vector<std::vector<ValueId>> sorted_args_;  ///< what needs more registers first
     std::vector<std::int64_t> need_;
@@ -314,15 +315,15 @@ class Frugal {
 
 }  // namespace
 
-Function frugal(const Function& fn, bool split) {
+Function frugal(const Function& fn, bool split, bool far) {
     // Schedules are tried that differ in other kernels.
     constexpr std::size_t kMost = 16;
     static std::mutex mutex;
     static std::map<std::string, Function> found;
     const std::lock_guard lock(mutex);
     if (found.size() == kMost) found.clear();
-    const auto [it, first] = found.try_emplace(ir::print(fn));
-    if (first) it->second = Frugal(fn, split).searched();
+    const auto [it, first] = found.try_emplace((far ? "far " : "near ") + ir::print(fn));
+    if (first) it->second = Frugal(fn, split, far).searched();
     return it->second;
 }
 

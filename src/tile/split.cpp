@@ -64,6 +64,8 @@ bool is_by_blocks(const Function& fn, const Op& op, const std::string& axis) {
         case Opcode::RepeatInterleave:
         case Opcode::Cumsum:
         case Opcode::Cumprod:
+        case Opcode::LinearScan:
+        case Opcode::Select:
             return !is_along(fn, op, axis);
         case Opcode::DecayMatmul:
             return true;
@@ -223,6 +225,7 @@ class Splitting {
                 return add(op, op.code, {of(op.args[0], {0, 0}), of(op.args[1], at), of(op.args[2], at)});
             case Opcode::Unsqueeze:
             case Opcode::Squeeze:
+            case Opcode::Select:
             case Opcode::Permute:
                 return add(op, op.code, {of(op.args[0], before_view(op, at))});
             case Opcode::Arange:
@@ -272,7 +275,7 @@ class Splitting {
         Index from = at;
         const auto rank = static_cast<std::int64_t>(at.size());
         if (op.code == Opcode::Unsqueeze) from.erase(from.begin() + static_cast<std::ptrdiff_t>(axis_of(op, rank)));
-        else if (op.code == Opcode::Squeeze)
+        else if (op.code == Opcode::Squeeze || op.code == Opcode::Select)
             from.insert(from.begin() + static_cast<std::ptrdiff_t>(axis_of(op, rank + 1)), 0);
         else
             for (std::size_t axis = 0; axis < at.size(); ++axis)

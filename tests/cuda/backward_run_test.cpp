@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "check/check.h"
 #include "check/suite.h"
@@ -103,6 +104,16 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
             EXPECT_EQ(first, results(buffers)) << "other bits";
         }
     }
+}
+
+TEST(FarTiles, LieInGlobalMemory) {
+    CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", 128}, {"V", 128}}};
+    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    const auto made = compiler::emitted(program::Module(program_named("turned_pairs").make().define(), BF16), options);
+    std::set<plan::Loop> loops;
+    for (const plan::Kernel& kernel : made->plan.kernels)
+        if (kernel.tiles.far_floats > 0) loops.insert(kernel.graph.loop);
+    EXPECT_EQ(loops, (std::set<plan::Loop>{plan::Loop::Chunks, plan::Loop::Scan}));
 }
 
 // Its matrices fit only in an order of placing them that has to be looked for.
@@ -294,13 +305,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"rwkv6", BF16, 128, 128}, Example{"hgrn2", F16, 128, 64}),
     name_of);
 
+// Tiles that shared memory is too small for, in kernels of a chunk per task and in scans, which blocks of threads take
+// one after the other.
+INSTANTIATE_TEST_SUITE_P(FarTiles, BackwardKernels, testing::Values(Example{"turned_pairs", BF16, 128, 128}), name_of);
+
 // Gradients of normalisers, of slots and of earlier keys, which sum over values, are carried after those of matrices.
 INSTANTIATE_TEST_SUITE_P(TrailingStates, BackwardKernels,
                          testing::Values(Example{"normalised", F16, 128, 128}, Example{"rebased"}, Example{"mlstm"},
                                          Example{"mlstm", F16, 64, 128}, Example{"shifted_gates", BF16, 64, 128},
-                                         Example{"shifted_pairs", F16, 64, 128}, Example{"trapezoidal", BF16, 128, 128},
-                                         Example{"two_readings", BF16, 64, 128}, Example{"gated_slots", F16, 64, 64},
-                                         Example{"mesa_diagonal", BF16, 64, 128}),
+                                         Example{"shifted_pairs", F16, 64, 128},
+                                         Example{"shifted_pairs", BF16, 128,
+                                                 128},  // of whose last rows kernels read parts
+                                         Example{"trapezoidal", BF16, 128, 128}, Example{"two_readings", BF16, 64, 128},
+                                         Example{"gated_slots", F16, 64, 64}, Example{"mesa_diagonal", BF16, 64, 128}),
                          name_of);
 
 // Gradients of outputs that sum over values take a kernel between the two scans.

@@ -63,6 +63,8 @@ std::vector<Rule> rules() {
                       read = "compute \"r\" reads \"scratch\"[0:64]\n";
     const std::string product = "issue \"p\" reads \"scratch\"[0:64] writes %p\n", end = "finish of \"p\"\n";
     const std::string copy = "copy \"c\" writes \"scratch\"[0:64]\n";
+    const std::string copies = "copy \"c\" writes \"scratch\"[0:64 + 64 * chunk % 2]\n",
+                      uses = "compute \"r\" reads \"scratch\"[0:64 + 64 * chunk % 2]\n";
     const std::string fill =
         "wait full.empty\n move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n";
     return {
@@ -101,6 +103,14 @@ std::vector<Rule> rules() {
          "does not wait for the kernel before"},
         {"HasTheKernelBefore", "kernel \"k\" overlaps\n{\n wait_kernel\n compute \"r\" reads global \"x\"[0:1]\n}\n",
          ""},
+        {"CountsEachTasksChunks",
+         alone("function \"start\" {\n" + copies +
+               "}\nloop \"tasks\" of_tasks {\n use \"start\"\n commit\n loop "
+               "\"chunks\" {\n copy_wait\n barrier\n" +
+               uses + "barrier\n use \"start\" ahead 1\n commit\n}\n}\n"),
+         ""},
+        {"LeavesTasksNothing", alone("loop \"tasks\" of_tasks {\n" + write + "barrier\n" + read + "}\n"),
+         "which compute 'w' of a thread may still write"},
         {"HandsOver", handed_over(fill), ""},
         {"WaitsForEmptyBuffers",
          handed_over("move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n"),

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "forge/error.h"
+#include "forge/language.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
 #include "graph/slice.h"
@@ -111,6 +112,25 @@ TEST(Place, OutputsOfAllChunksMakeLightMatricesAgain) {
         EXPECT_FALSE(is_read && made) << ir::print_op(program, v);
     }
     EXPECT_GT(at_hand.size(), read.size());
+}
+
+// A norm along the axis that outputs are cut along is of all parts, although every kernel could make it from inputs.
+TEST(Place, OutputsOfPartsReadWhatNeedsTheWholeAxis) {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("normed_queries");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).state("s", F32, {K, V});
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               Tensor next = s + outer(k, v);
+               return {{"s", next}, {"o", matmul(l2norm(q), next)}};
+           });
+    PlaceRules rules{Again::Inputs};
+    rules.outputs_axis = "K";
+    const program::Module module(a.define(), BF16);
+    const std::vector<KernelGraph> kernels = place(module.entry("backward").optimised, Strategy::Fused, "V", rules);
+    const KernelGraph& outputs = kernels.back();
+    ASSERT_EQ(outputs.own_axis, "K");
+    for (const ir::Op& op : outputs.fn.ops) EXPECT_TRUE(graph::is_parallel(outputs.fn, op, "K")) << op.name;
 }
 
 // The scan is left with the two products of the recurrence: all else runs for all chunks at once.

@@ -170,6 +170,21 @@ TEST(Split, RepeatedRowsAreBlockByBlock) {
     EXPECT_FALSE(has_long_axis(split));
 }
 
+// So do rows that a scan over tokens passes on, and those that are taken one by one.
+TEST(Split, ScannedRowsAreBlockByBlock) {
+    const ir::Function split = expect_same_in_parts(R"(func @f {
+  %k: f32[C, K] = param() {name="k", role=input}
+  %d: f32[C, K] = param() {name="d", role=input}
+  %last: f32[2, K] = param() {name="last", role=spill}
+  %scan: f32[C, K] = linear_scan(%d, %k) {reverse=true, exclusive=true}
+  %row: f32[K] = select(%last) {dim=0, start=1}
+  %rows: f32[1, K] = unsqueeze(%row) {dim=0}
+  %o: f32[C, K] = add(%scan, %rows)
+  return input "o" = %o
+})");
+    EXPECT_FALSE(has_long_axis(split));
+}
+
 // Half as many numbers would be blocks of half the columns, which no product takes.
 TEST(Split, PairsThatAreMultipliedKeepTheirAxisWhole) {
     const ir::Function split = expect_same_in_parts(R"(func @f {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compile/driver.h"
+#include "forge/language.h"
 #include "program/entry_point.h"
 #include "tests/support/entries.h"
 
@@ -33,6 +34,22 @@ TEST(TrailingStates, LackTheAxisAndAreReadByNoOthers) {
     EXPECT_EQ(trailing("stabilised_mlstm", "V"), std::nullopt);
     // The gradients of its keys sum over the states' rows, as the read that they are of does.
     EXPECT_EQ(trailing("delta_net", "K"), std::nullopt);
+}
+
+// A maximum whose gradient sums over no values is as precise as any other.
+TEST(TrailingStates, MayBeMaximaThatSumOverNoValues) {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("greatest_gate");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).input("x", F32, {T, H}, -1e4);
+    a.state("s", F32, {K, V}).state("m", F32, {}).output("o", BF16, {T, H, V}).output("p", F32, {T, H});
+    a.step({"q", "k", "v", "x", "prev_s", "prev_m"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& x, const Tensor& s,
+              const Tensor& m) -> Results {
+               Tensor next = s + outer(k, v), greatest = maximum(m, x);
+               return {{"s", next}, {"m", greatest}, {"o", matmul(q, next)}, {"p", greatest}};
+           });
+    const program::Module module(a.define(), BF16);
+    EXPECT_EQ(graph::trailing_states(module.entry("backward").optimised, "V"), Names{"grad_m"});
 }
 
 TEST(TrailingStates, AreCarriedBehindTheOthersAndBeforeTheOutputs) {

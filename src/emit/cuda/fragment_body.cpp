@@ -80,7 +80,7 @@ void FragmentBody::declare_buffers() {
             !touches(v))
             continue;
         const bool own = takes() && op.code != Opcode::Param;
-        declare_buffer(v, fmt::format("{} + {}", own ? "own" : "scratch", op.layout->offset));
+        declare_buffer(v, own ? fmt::format("own + {}", op.layout->offset) : c_.place(op.layout->offset));
     }
 }
 

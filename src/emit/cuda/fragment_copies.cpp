@@ -56,7 +56,7 @@ std::string FragmentInputs::first_row(ValueId v) const {
 
 bool FragmentInputs::is_copied_spill(ValueId v) const {
     const Op& op = fn_.op(v);
-    return c_.is_param(v, Role::Spill) && op.layout->space != Space::Spill &&
+    return c_.is_param(v, Role::Spill) && op.layout->space != Space::Spill && !is_part_of_rows(v) &&
            (!c_.is_operand(v) || transfers_.part_of_image(op.attrs.name, op.type).empty());
 }
 

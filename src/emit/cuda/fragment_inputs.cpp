@@ -138,7 +138,22 @@ void FragmentInputs::start_one(ValueId v) {
     if (c_.is_operand(v))
         out_.line("start_image{}({}({}), {});", transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type),
                   operand_type(v), arriving(v), from);
-    else out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
+    else start_spill(v, from);
+}
+
+/// Whether a spill's tile is a part of the columns of rows that are longer.
+bool FragmentInputs::is_part_of_rows(ValueId v) const {
+    const Op& op = fn_.op(v);
+    return c_.in_tile(v) && op.type.rank() == 2 && size_of(op.type, 0) > 1 &&
+           transfers_.spill_slot(op.attrs.name).strides[0] != op.layout->strides[0];
+}
+
+void FragmentInputs::start_spill(ValueId v, const std::string& from) {
+    if (!is_part_of_rows(v)) return out_.line("start_floats<{}>({}, {});", c_.floats(v), arriving(v), from);
+    const Op& op = fn_.op(v);
+    const std::int64_t rows = size_of(op.type, 0);
+    out_.line("start_tile<{}, {}, {}>({}, {}, {}, 1, {});", rows, size_of(op.type, 1), op.layout->strides[0],
+              arriving(v), from, transfers_.spill_slot(op.attrs.name).strides[0], rows);
 }
 
 void FragmentInputs::copies(ValueId v, When when, By by) {

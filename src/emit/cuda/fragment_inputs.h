@@ -84,6 +84,8 @@ class FragmentInputs {
     [[nodiscard]] bool is_copied_matrix(ir::ValueId v) const;
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory
     void start_one(ir::ValueId v);
+    [[nodiscard]] bool is_part_of_rows(ir::ValueId v) const;
+    void start_spill(ir::ValueId v, const std::string& from);
     void start_matrix(ir::ValueId v, const char* operand_function, kernel::When when = kernel::When::Always);
     void write_matrix(ir::ValueId v, const char* operand_function);
     void start_shifted(ir::ValueId v, const std::string& from, const std::string& rows);

@@ -38,15 +38,10 @@ class FragmentKernel {
             fmt::format("{} void {}({}{})", launch_bounds(), kernel_symbol(c_.kernel), c_.dialect.arguments,
                         takes_maps(plan_, c_.kernel) ? ", const __grid_constant__ TensorMaps maps" : ""));
         for (const std::string& line : c_.dialect.prologue) out_.put(line);
-        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
-                  plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
-                  c_.kernel.tiles.roles ? constants_of(*c_.kernel.tiles.roles) : "");
+        if (!has_far_tiles()) declare_constants();
         if (plan_.is_beside(c_.kernel, Loop::Chunks)) write_tasks_beside();
-        else if (forgets()) write_forgetting();
-        else
-            write_task(
-                own_tile(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk")),
-                c_.dialect.idle);
+        else if (has_far_tiles()) write_tasks_in_turn();
+        else write_one_task();
         out_.end();
     }
 
@@ -54,6 +49,30 @@ class FragmentKernel {
     [[nodiscard]] static std::string constants_of(const tile::Roles& roles) {
         if (roles.by_tiles) return fmt::format(", kTiles = {}, kBuffers = {}", roles.takers, roles.buffers);
         return roles.takers > 0 ? fmt::format(", kOutputs = {}", roles.takers) : "";
+    }
+
+    void declare_constants() {
+        out_.line("constexpr int kChunk = {}{}{};", plan_.schedule.chunk,
+                  plan::in_order(loop_) ? fmt::format(", kStages = {}", c_.kernel.tiles.stages) : "",
+                  c_.kernel.tiles.roles ? constants_of(*c_.kernel.tiles.roles) : "");
+    }
+
+    [[nodiscard]] bool has_far_tiles() const { return c_.kernel.tiles.far_floats > 0; }
+
+    void write_one_task() {
+        if (forgets()) return write_forgetting();
+        write_task(own_tile(fmt::format("{}(call, task{})", task_function(), loop_ == Loop::Scan ? "" : ", kChunk")),
+                   c_.dialect.idle);
+    }
+
+    /// Tiles in global memory are those of all kernels of a call, one after the other.
+    void write_tasks_in_turn() {
+        if (waits_for_kernel_before(plan_, c_.kernel)) out_.add({kernel::Kind::WaitKernel});
+        declare_far_tiles(out_, plan_);
+        begin_tasks_in_turn(out_);
+        declare_constants();
+        write_one_task();
+        end_tasks_in_turn(out_);
     }
 
     /// Of a block's tiles, that of the group.
@@ -93,7 +112,7 @@ class FragmentKernel {
     [[nodiscard]] bool forgets() const { return loop_ == Loop::Summaries && plan_.schedule.forgetting; }
 
     void write_forgetting() {
-        out_.add({kernel::Kind::WaitKernel});
+        if (!has_far_tiles()) out_.add({kernel::Kind::WaitKernel});
         c_.next("forgetting", Transfers::spilled(graph::kLogNorm), {});
         out_.line("const Task all = summary_task(call, task, kChunk);");
         out_.line("const Task at = call.every_summary ? all : forgetting(call, all, call.spills[{}], kChunk);",
@@ -109,7 +128,8 @@ class FragmentKernel {
     void write_task(const std::string& task, const std::string& idle) {
         out_.line("const Task at = {};", task);
         if (plan_.is_beside(c_.kernel, Loop::Scan)) out_.line("begin_beside(call);");
-        else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_ && !plan_.is_beside(c_.kernel, Loop::Chunks))
+        else if (waits_for_kernel_before(plan_, c_.kernel) && !beside_ && !has_far_tiles() &&
+                 !plan_.is_beside(c_.kernel, Loop::Chunks))
             out_.add({kernel::Kind::WaitKernel});  // idle tasks too: the next kernel relies on it
         if (has_kernel_beside(plan_, c_.kernel)) out_.line("ptx::let_next_kernel_start();");
         if (!beside_) out_.put(idle);

@@ -45,7 +45,8 @@ bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto alone = [&](const plan::Kernel& k) {
         const bool one = !k.tiles.roles || plan.schedule.producer;  // group that computes
-        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && one;
+        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && one &&
+               k.tiles.far_floats == 0;
     };
     if (!waits_for_kernel_before(plan, kernel) || !alone(kernel)) return false;
     const plan::Kernel& before = *(&kernel - 1);
@@ -65,7 +66,7 @@ std::string define_of_call(const plan::Plan& plan) { return fmt::format("FORGE_T
 
 bool has_arrivals(const plan::Plan& plan, const plan::Kernel& kernel) {
     constexpr std::int64_t kFew = 3;  // tasks; what one begins with costs more than what is left of its copies' waits
-    return kernel.engine == plan::Engine::WarpGroups && kernel.tiles.arrivals >= 0 &&
+    return kernel.engine == plan::Engine::WarpGroups && kernel.tiles.arrivals >= 0 && kernel.tiles.far_floats == 0 &&
            !plan.is_beside(kernel, plan::Loop::Chunks) && tile::tasks_at_once(kernel.tiles) <= kFew;
 }
 

@@ -35,7 +35,9 @@ Needs needs_of(const plan::Plan& plan) {
 }
 
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
-    for (const plan::Kernel& kernel : make_plan(s).kernels) {
+    Schedule near = s;
+    near.shared_floats = 0;
+    for (const plan::Kernel& kernel : make_plan(near).kernels) {
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
         if (!kernel.graph.own_axis.empty() ||
             (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))
@@ -87,7 +89,7 @@ Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_
     return share ? fitted : with_producer(fitted, memory, make_plan);
 }
 
-Schedule fit_with_outputs_apart(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+Schedule with_one_group_or_late(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     try {
         return with_one_group(s, memory, two_tasks, make_plan);
     } catch (const Refused&) {

@@ -37,8 +37,8 @@ plan::Schedule with_stages(plan::Schedule s, const SharedMemory& memory, bool tw
 plan::Schedule with_one_group(const plan::Schedule& s, const SharedMemory& memory, bool two_tasks,
                               const MakePlan& make_plan);
 
-/// Scans leave states for later kernels, which one warp group does; outputs fill the GPU.
-plan::Schedule fit_with_outputs_apart(plan::Schedule s, const SharedMemory& memory, bool two_tasks,
+/// The same; where inputs of two chunks do not fit, wide ones arrive as their chunk begins.
+plan::Schedule with_one_group_or_late(plan::Schedule s, const SharedMemory& memory, bool two_tasks,
                                       const MakePlan& make_plan);
 
 }  // namespace forge::target

@@ -170,8 +170,13 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
         ahead.refused.push_back(why.refusal());
         ahead.refused.back().engine = "all by each task";
         ahead.share = true;
-        std::vector<Schedule> ways = {ways_of_roles(ahead, program, held).front()};
-        if (!s.share && !ways[0].early.empty()) ways.insert(ways.begin(), ahead);
+        std::vector<Schedule> ways = {ahead};
+        if (!graph::has_saved_states(program)) {
+            ways = {ways_of_roles(ahead, program, held).front()};
+            if (!s.share && !ways[0].early.empty()) ways.insert(ways.begin(), ahead);
+        } else if (s.share) {
+            throw;
+        }
         for (const Schedule& way : ways) try {
                 return fit(way);
             } catch (const Refused&) {  // the first reason says more
@@ -180,9 +185,17 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
     }
 }
 
+/// How matrices are held: 16-bit parts of inverses; whether wide inputs of scans that make everything may arrive as
+/// their chunk begins, for which it waits; whether tiles that do not fit lie in global memory.
+struct Way {
+    int parts = 2;
+    bool late = false, far = false;
+};
+
 /// Kernels whose scans are cut along the axis.
-Schedule fit_along(const ValueAxis& axis, Schedule s, const ir::Definition& definition, const ir::Function& program,
-                   const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
+                   const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
+                   const FitWishes& wishes) {
     const bool back = graph::has_saved_states(program), apart = back || outputs_mix_axes(program);
     const tile::Sizes held = s.held(sizes);
     s.tile_axis = axis.name, s.between = axis.between;
@@ -199,15 +212,15 @@ Schedule fit_along(const ValueAxis& axis, Schedule s, const ir::Definition& defi
     if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
         if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
-                return fit_with_outputs_apart(*cut, memory, two_tasks, make_plan);
+                return with_one_group_or_late(*cut, memory, two_tasks, make_plan);
             } catch (const Refused& why) {  // without, kernels may fit
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "outputs by parts";
             }
         const auto fit = [&](const Schedule& tried) {
-            return fit_with_outputs_apart(tried, memory, two_tasks, make_plan);
+            return with_one_group_or_late(tried, memory, two_tasks, make_plan);
         };
-        return back ? fit(s) : by_each_or_ahead(s, program, held, fit);
+        return by_each_or_ahead(s, program, held, fit);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors)
@@ -226,7 +239,8 @@ Schedule fit_along(const ValueAxis& axis, Schedule s, const ir::Definition& defi
     const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
     const auto alone = [&](const Schedule& tried) {
         const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
-        return with_one_group(tried, memory, two_tasks, make_plan);
+        return way.late ? with_one_group_or_late(tried, memory, two_tasks, make_plan)
+                        : with_one_group(tried, memory, two_tasks, make_plan);
     };
     s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
     const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
@@ -237,8 +251,8 @@ Schedule fit_along(const ValueAxis& axis, Schedule s, const ir::Definition& defi
 }
 
 /// Along the first axis that kernels can be cut along.
-Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Function& program,
-                       const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
+Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                       const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
         refuse(Reason::NoProducts);
     if (!has_halves(definition)) refuse(Reason::NoHalves);
@@ -252,12 +266,15 @@ Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Fu
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::WarpGroups;
-    s.inverse_parts = parts;
+    s.inverse_parts = way.parts;
+    if (way.far)
+        s.shared_floats = memory.bytes / static_cast<std::int64_t>(sizeof(float)),
+        s.far_blocks = memory.multiprocessors;
     s.block_threads = kThreads;
     s.padded = padded_sizes(program, sizes);
     std::optional<Refused> first;
     for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes))) try {
-            return fit_along(axis, s, definition, program, sizes, memory, wishes);
+            return fit_along(way, axis, s, definition, program, sizes, memory, wishes);
         } catch (const Refused& why) {
             if (!first) first = why;
             s.refused.push_back(why.refusal());
@@ -268,14 +285,14 @@ Schedule fit_as_wished(int parts, const ir::Definition& definition, const ir::Fu
 
 /// Of programs whose outputs only a kernel of their own can make, by the cheaper one of the two strategies that have
 /// one.
-Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir::Function& program,
+Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::Function& program,
                            const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (wishes.strategy || graph::has_saved_states(program) || !outputs_mix_axes(program))
-        return fit_as_wished(parts, definition, program, sizes, memory, wishes);
+        return fit_as_wished(way, definition, program, sizes, memory, wishes);
     const auto by_strategy = [&](const Schedule& tried) {
         FitWishes these = wishes;
         these.strategy = tried.strategy;
-        return fit_as_wished(parts, definition, program, sizes, memory, these);
+        return fit_as_wished(way, definition, program, sizes, memory, these);
     };
     const MakePlan make_plan = [&](const Schedule& s) { return plan::make_plan(definition, program, sizes, s); };
     return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
@@ -286,21 +303,23 @@ Schedule fit_with_inverses(int parts, const ir::Definition& definition, const ir
 
 /// Inverses have two parts, for the digits that products of correlated keys take from them; where kernels with such do
 /// not fit, one, with which results are as accurate as with all other operands'. Gradients have one: what the forward
-/// pass of a backward pass leaves for later kernels is a tenth less.
+/// pass of a backward pass leaves for later kernels is a tenth less. Where none fit, scans that make everything wait
+/// for wide inputs, and then tiles of floats lie in global memory.
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                          const SharedMemory& memory, const FitWishes& wishes) {
-    try {
-        const int parts = graph::has_saved_states(program) ? 1 : 2;
-        return fit_with_inverses(parts, definition, program, sizes, memory, wishes);
-    } catch (const Refused&) {
-        const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
-                                         [](const ir::Op& op) { return op.code == Opcode::Inverse; });
-        if (inverts) try {
-                return fit_with_inverses(1, definition, program, sizes, memory, wishes);
-            } catch (const Refused&) {  // the first reason says more
-            }
-        throw;
-    }
+    const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
+                                     [](const ir::Op& op) { return op.code == Opcode::Inverse; });
+    std::vector<Way> ways = {{1}, {1, true}, {1, true, true}};
+    if (inverts && !graph::has_saved_states(program)) ways.insert(ways.begin(), {2});
+    else if (!inverts)
+        for (Way& way : ways) way.parts = 2;
+    std::optional<Refused> first;
+    for (const Way& way : ways) try {
+            return fit_with_inverses(way, definition, program, sizes, memory, wishes);
+        } catch (const Refused& why) {  // the first reason says most
+            if (!first) first = why;
+        }
+    throw Refused(*first);
 }
 
 namespace {
