@@ -80,6 +80,8 @@ typedef struct forge_attention forge_attention;
 ///                       numbers, [N, heads, …], sums over tokens on top of what goes in. Gradients are per head of the
 ///                       outputs, for the caller to sum where fewer heads share an input, and of the inputs' types.
 ///                       backward of q, k: of the gradients of inputs only these, and none that they do not need.
+///                       backward to inputs, perhaps of some: without gradients of states, which calls leave out
+///                       (rank 0); what only keeps exponents small then has none at all
 ///                       backward from states, perhaps of some: calls bring the states before chunks (chunk_state), as
 ///                       forward with chunk_states and the same chunk left them, which are not made again then; they
 ///                       have no initial or final states of the definition's own

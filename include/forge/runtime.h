@@ -40,6 +40,8 @@ struct CompileOptions {
     /// rows too) and grad_<input> of inputs per head and of numbers, sums over the tokens that begin with what goes in.
     /// Gradients are per head of the outputs, for the caller to sum where fewer heads share an input, and of the
     /// inputs' types. "backward of q, k" has the gradients of these inputs only, and computes no others but states'.
+    /// "backward to inputs", perhaps "of" some: calls have no gradients of states, neither of final nor of initial
+    /// ones; what only keeps exponents small, such as an mLSTM's running maximum, then has none at all.
     /// "backward from states", perhaps "of" some inputs: the states before chunks are not made again but the call's
     /// (Call::chunk_states), as a forward pass with chunk_states and the same `chunk` left them; such calls have no
     /// initial or final states of the definition's own.

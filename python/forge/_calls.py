@@ -230,7 +230,9 @@ class Plan:
         outputs, final_states, chunk_states = [], [], []
         places: list[Entry | None] = list(entries)
         if pools is not None:
-            sizes = [state_size(t, shape) for t in compiled.tensors if t["kind"] == "final_state"]
+            sizes = [
+                state_size(t, shape) for t in compiled.tensors if t["kind"] == "final_state" and not t.get("inner")
+            ]
             initial = pools.entries(sizes, initial or [], shape.sequences, self._has_slots)
         initial_entries, written_entries = iter(initial or ()), iter(initial or ())
         for t in compiled.tensors:
@@ -239,6 +241,8 @@ class Plan:
                 size = (*lead, *shape.of(dims))
                 outputs.append((without(size, len(lead) + 1) if one_head else size, t["dtype"]))
                 places.append((t["dtype"], size, dense_strides(size)))
+            elif t.get("inner"):  # a state that calls do not have
+                places.append(None)
             elif t["kind"] == "initial_state":
                 places.append(next(initial_entries, None))
             elif t["kind"] == "final_state" and pools is not None:

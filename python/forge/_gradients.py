@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from .attention import Attention
 
 
-def backward_signature(forward: Signature, of: frozenset[str] | None, from_states: bool = False) -> Signature:
+def backward_signature(
+    forward: Signature, of: frozenset[str] | None, from_states: bool = False, to_inputs: bool = False
+) -> Signature:
     """The tensors of the entry point `backward` (graph::gradient_interface): the inputs and the gradients of outputs;
     as states those of the definition, the gradients of all states, and sums for what all tokens share, [N, heads, …];
     as outputs the gradients of token inputs, one per head of the outputs. `of`: the inputs whose gradients are wanted;
-    None: all. `from_states`: states of the definition come before chunks, and are none of the call's own."""
+    None: all. `from_states`: states of the definition come before chunks, and are none of the call's own. `to_inputs`:
+    there are no gradients of states."""
     made = copy.copy(forward)
     given = [Input(grad(name), "input", forward.output_dtypes[name], dims, 0.0)
              for name, dims in forward.outputs.items()]  # fmt: skip
@@ -29,9 +32,10 @@ def backward_signature(forward: Signature, of: frozenset[str] | None, from_state
     carried = {name: dims for name, dims in forward.states.items() if name in forward.carried}
     wanted = [i for i in forward.inputs if of is None or i.name in of]
     shared = {i.name: i.dims[1:] for i in wanted if i.kind != "input"}
+    states = {} if to_inputs else {**own, **carried}
     made.states = {
         **({} if from_states else own),
-        **{grad(name): dims for name, dims in {**own, **carried, **shared}.items()},
+        **{grad(name): dims for name, dims in {**states, **shared}.items()},
         **carried,
     }
     made.outputs = {grad(i.name): [i.dims[0], heads, *i.dims[2:]] for i in wanted if i.kind == "input"}
@@ -42,26 +46,29 @@ def grad(name: str) -> str:
     return "grad_" + name
 
 
-def _entry(signature: Signature, of: frozenset[str] | None, from_states: bool) -> str:
+def _entry(signature: Signature, of: frozenset[str] | None, from_states: bool, to_inputs: bool) -> str:
     """The entry point's name, with inputs in the order of declaration."""
-    entry = "backward from states" if from_states else "backward"
+    entry = "backward from states" if from_states else "backward to inputs" if to_inputs else "backward"
     return entry if of is None else f"{entry} of " + ", ".join(i.name for i in signature.inputs if i.name in of)
 
 
 class Backward:
     """The backward pass of a variant. `of`: the inputs whose gradients are wanted; None: all. `from_states`: it begins
-    with the states before chunks of the forward pass."""
+    with the states before chunks of the forward pass. `to_inputs`: it has no gradients of states."""
 
-    def __init__(self, forward: Attention, of: frozenset[str] | None = None, from_states: bool = False) -> None:
+    def __init__(
+        self, forward: Attention, of: frozenset[str] | None = None, from_states: bool = False, to_inputs: bool = False
+    ) -> None:
         from .attention import Attention
 
         self.forward, self._of = forward, of
         made = self._attention = copy.copy(forward)
         made.options = {**{n: x for n, x in forward.options.items() if n not in ("strategy", "segments", "engine")},
-                        "entry": _entry(forward.signature, of, from_states)}  # fmt: skip
+                        "entry": _entry(forward.signature, of, from_states, to_inputs)}  # fmt: skip
         if from_states:
             made.options["chunk"] = forward._of_chunks("forward", KEPT_CHUNK)["chunk"]
-        made.signature = backward_signature(forward.signature, of, from_states)
+        made.signature = backward_signature(forward.signature, of, from_states, to_inputs)
+        self._wants_final = any(name not in forward.signature.states for name in made.signature.states)
         made._arguments = {"forward": Arguments(made.signature, forward._arguments["forward"].defaults)}
         Attention._forget(made)
 
@@ -69,8 +76,8 @@ class Backward:
         self, tensors: list[Any], scalars: list[float], initial: list[Any] | None, cu_seqlens: Any,
         grad_outputs: list[Any], grad_final: list[Any], border: Any = None, kept: list[Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """The gradients of the inputs and of all initial states, by name. Arguments are in the order of declaration;
-        gradients that are None are zero. `kept`: the states before chunks, if it begins with them."""
+        """The gradients of the inputs and of all initial states, if it has such, by name. Arguments are in the order of
+        declaration; gradients that are None are zero. `kept`: the states before chunks, if it begins with them."""
         signature, first = self.forward.signature, tensors[0]
         shape = cache(lambda: self._shape(tensors, cu_seqlens))  # most calls need none
         outputs = [_zeros(first, self._output_size(shape(), dims), like=True) if g is None else g
@@ -82,7 +89,7 @@ class Backward:
             for name, dims in self._attention.signature.states.items()
         ]  # fmt: skip
         results = self._attention._run(
-            [*tensors, *outputs], scalars, states, True, cu_seqlens, border=border, kept=kept
+            [*tensors, *outputs], scalars, states, self._wants_final, cu_seqlens, border=border, kept=kept
         )
         names = [*self._attention.signature.outputs, *self._attention.signature.states]
         by_name = dict(zip(names, results))
@@ -92,7 +99,7 @@ class Backward:
             for i in signature.inputs
             if self._of is None or i.name in self._of
         }
-        return {**made, **{name: by_name[grad(name)] for name in signature.states}}
+        return {**made, **{name: by_name[grad(name)] for name in signature.states if grad(name) in by_name}}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
 
@@ -193,7 +200,9 @@ def _function() -> Any:
             tensors, initial = saved[: ctx.count], saved[ctx.count :]
             signature, outputs = ctx.attention.signature, len(ctx.attention.signature.outputs)
             needed = frozenset(i.name for i, need in zip(signature.tensors, ctx.needs_input_grad[6:]) if need)
-            made = ctx.attention._backward(needed, bool(kept)).run(
+            of_states = any(g is not None for g in grads[outputs:]) or any(ctx.needs_input_grad[6 + ctx.count :])
+            to_inputs = not kept and not of_states and ctx.border is None
+            made = ctx.attention._backward(needed, bool(kept), to_inputs).run(
                 tensors,
                 ctx.scalars,
                 initial or None,

@@ -50,7 +50,7 @@ class Attention(Variant):
         super()._forget()
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._latest: tuple[Any, Plan | None] = (None, None)  #: the last call's key and plan
-        self._backward_passes: dict[tuple[frozenset[str] | None, bool], Backward] = {}
+        self._backward_passes: dict[tuple[frozenset[str] | None, bool, bool], Backward] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         of_this_process = (
@@ -208,11 +208,14 @@ class Attention(Variant):
 
         return (_one_or_all(results[:count]), _one_or_all(results[count:])), pullback
 
-    def _backward(self, of: frozenset[str] | None = None, from_states: bool = False) -> Backward:
-        """Of these inputs, or of all; `from_states`: from the states before chunks that the forward pass has kept."""
-        key = of, from_states
+    def _backward(
+        self, of: frozenset[str] | None = None, from_states: bool = False, to_inputs: bool = False
+    ) -> Backward:
+        """Of these inputs, or of all; `from_states`: from the states before chunks that the forward pass has kept;
+        `to_inputs`: without gradients of states."""
+        key = of, from_states, to_inputs
         if key not in self._backward_passes:
-            self._backward_passes[key] = Backward(self, of, from_states)
+            self._backward_passes[key] = Backward(self, of, from_states, to_inputs)
         return self._backward_passes[key]
 
     def _keeps_states(self, first: Any) -> bool:

@@ -72,7 +72,8 @@ std::vector<Slot> slots_of(const ir::Definition& definition, const std::vector<i
             slots.push_back({in.role == ir::Role::Head ? Kind::Head : Kind::Input, in.name, in.type});
     for (const ir::OutputDecl& out : definition.outputs) slots.push_back({Kind::Output, out.name, out.type});
     for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
-        for (const ir::StateDecl& s : definition.states) slots.push_back({kind, s.name, {state_dtype, s.type.shape}});
+        for (const ir::StateDecl& s : definition.states)
+            slots.push_back({kind, s.name, {state_dtype, s.type.shape}, {}, s.inner});
         for (const ir::LastRows& last : ir::last_rows(definition))
             slots.push_back({kind, last.name, last.type, last.heads});
     }
@@ -90,11 +91,13 @@ std::vector<std::string> scalars_of(const ir::Definition& definition) {
 std::string describe(const Attention& attention, const CompileOptions& options, const std::vector<Slot>& slots,
                      const std::vector<std::string>& scalars) {
     Json tensors = Json::array();
-    for (const Slot& slot : slots)
+    for (const Slot& slot : slots) {
         tensors.push_back({{"name", slot.name},
                            {"kind", kind_name(slot.kind)},
                            {"dtype", to_string(slot.type.dtype)},
                            {"shape", shape_of(slot)}});
+        if (slot.inner) tensors.back()["inner"] = true;
+    }
     Json refused = Json::array();
     for (const Refusal& r : attention.refused())
         refused.push_back({{"engine", r.engine}, {"reason", r.reason}, {"why", r.why}, {"way_out", r.way_out}});

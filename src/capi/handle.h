@@ -19,6 +19,7 @@ struct Slot {
     std::string name;
     ir::Type type;                  ///< as declared; states without sequences and heads
     std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
+    bool inner = false;             ///< of a state: no call has it
 };
 
 /// Inputs, outputs, initial states, final states and, if asked for, states before chunks, each in the order of

@@ -241,7 +241,8 @@ void Buffers::add_outputs_and_states() {
             rounded.set(0, 0.5 * random.normal()), first.set(i, rounded.at(0));
         initial_states.emplace(name, std::move(first));
     };
-    for (const ir::StateDecl& s : def_.states) add_state(s.name, s.type, heads_, DType::F32);
+    for (const ir::StateDecl& s : def_.states)
+        if (!s.inner) add_state(s.name, s.type, heads_, DType::F32);
     for (const ir::LastRows& last : ir::last_rows(def_))  // what an earlier call has seen: numbers of the input's type
         add_state(last.name, last.type, dim(last.heads), inputs.at(last.input).dtype);
 }

@@ -58,7 +58,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
             tensor.dtype = slot.heads || slot.kind == TensorSlot::Kind::ChunkState ? F32 : plan.state_dtype;
         for (const Dim& d : slot.type.shape) tensor.axes.push_back(axes.axis(d));
         if (slot.heads) tensor.heads = axes.axis(*slot.heads);
-        tensor.given = slot.given;
+        tensor.given = slot.given, tensor.inner = slot.inner;
         made.tensors.push_back(std::move(tensor));
     }
     made.scalars = plan.scalars;

@@ -380,7 +380,10 @@ ir::Definition derive(const ir::Definition& def) {
 }
 
 ir::Definition with_phases(ir::Definition def) {
-    return ir::is_step_alone(def) && !ir::is_sequential(def) ? derive(def) : def;
+    if (!ir::is_step_alone(def) || ir::is_sequential(def)) return def;
+    ir::Definition made = derive(def);
+    made.derived = true;
+    return made;
 }
 
 }  // namespace forge::graph

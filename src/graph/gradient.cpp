@@ -26,7 +26,9 @@ Type float_type(Shape shape) { return {DType::F32, std::move(shape)}; }
 /// The adjoint under construction: first the program's own ops, then their gradients from the last to the first.
 class Adjoint {
   public:
-    Adjoint(const Function& program, const ir::Definition& def, Unit unit) : program_(program), def_(def), unit_(unit) {
+    Adjoint(const Function& program, const ir::Definition& def, Unit unit, std::vector<bool> constant = {})
+        : program_(program), def_(def), unit_(unit), constant_(std::move(constant)) {
+        constant_.resize(program.ops.size());
         out_.name = program.name + "_gradient";
         for (const Op& op : program.ops) {
             Op copy = op;
@@ -40,7 +42,7 @@ class Adjoint {
         for (const Result& r : program_.results)
             if (r.role == Role::Input || r.role == Role::State) add(r.value, given(r));
         for (ValueId v = program_.size() - 1; v >= 0; --v) {
-            const ValueId dy = gradient_of(v);
+            const ValueId dy = constant_[static_cast<std::size_t>(v)] ? kNoValue : gradient_of(v);
             if (dy == kNoValue) continue;
             const Op op = program_.op(v);
             const std::vector<ValueId> parts = pullback(out_, op, v, dy);
@@ -215,6 +217,7 @@ class Adjoint {
     const Function& program_;
     const ir::Definition& def_;
     Unit unit_;
+    std::vector<bool> constant_;
     Function out_;
     std::vector<std::vector<ValueId>> gradients_;  ///< of the program's values, in parts
 };
@@ -244,8 +247,9 @@ Function gradient(const Function& program, const ir::Definition& def, Unit unit)
     return Adjoint(program, def, unit).run();
 }
 
-Function gradient_with_states(const Function& program, const ir::Definition& def, const ir::Definition& interface) {
-    Function made = gradient(program, def);
+Function gradient_with_states(const Function& program, const ir::Definition& def, const ir::Definition& interface,
+                              const std::vector<bool>& constant) {
+    Function made = Adjoint(program, def, Unit::Chunk, constant).run();
     const auto names = [](const auto& list, const std::string& name) {
         return std::any_of(list.begin(), list.end(), [&](const auto& x) { return x.name == name; });
     };
@@ -293,11 +297,13 @@ ir::Definition without_gradients(const ir::Definition& interface) {
         given.insert(in->name);
     }
     std::erase_if(def.inputs, [&](const ir::InputDecl& in) { return given.contains(in.name); });
-    const auto is_own = [&](const ir::StateDecl& s) {
-        return std::any_of(interface.states.begin(), interface.states.end(),
-                           [&](const ir::StateDecl& other) { return other.name == grad_name(s.name); });
+    const std::vector<ir::LastRows> last = ir::last_rows(interface);
+    const auto is_of = [&](const auto& list, const ir::StateDecl& s) {
+        return std::any_of(list.begin(), list.end(), [&](const auto& x) { return s.name == grad_name(x.name); });
     };
-    std::erase_if(def.states, [&](const ir::StateDecl& s) { return !is_own(s); });
+    std::erase_if(def.states, [&](const ir::StateDecl& s) {
+        return is_of(interface.states, s) || is_of(interface.inputs, s) || is_of(last, s);
+    });
     return def;
 }
 

@@ -15,6 +15,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ir/definition.h"
 #include "ir/function.h"
@@ -32,9 +33,10 @@ enum class Unit : std::uint8_t { Chunk, Token };
 ir::Function gradient(const ir::Function& program, const ir::Definition& def, Unit unit = Unit::Chunk);
 
 /// The adjoint with the program's own states after the chunk among the results: a whole backward pass
-/// (graph/saved_states.h). Of the gradients it has those of `interface`.
+/// (graph/saved_states.h). Of the gradients it has those of `interface`. `constant`, if not empty: by value, whether
+/// nothing passes back through it.
 ir::Function gradient_with_states(const ir::Function& program, const ir::Definition& def,
-                                  const ir::Definition& interface);
+                                  const ir::Definition& interface, const std::vector<bool>& constant = {});
 
 /// The tensors of a definition's backward pass: the definition with the gradients of outputs as further inputs, those
 /// of token inputs as outputs in place of its own, and as further states those of states, of last rows, of inputs per

@@ -31,6 +31,7 @@ struct StateDecl {
     std::string name;
     Type type;  ///< without the head axis
     Location where;
+    bool inner = false;  ///< of no call: it begins with zeros, and nobody reads how it ends
 };
 
 struct OutputDecl {
@@ -47,6 +48,7 @@ struct Definition {
     Function chunk, decay, merge;
     std::optional<Function> step;
     Location where;
+    bool derived = false;          ///< its phases follow from its step (graph/derive.h)
     std::int64_t fixed_chunk = 0;  ///< tokens per chunk, where results depend on it; 0: any will do; 1: is_sequential
 
     [[nodiscard]] const InputDecl* input(const std::string& name) const;

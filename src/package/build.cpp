@@ -247,7 +247,12 @@ class Builder {
             for (const std::int64_t n : *list)
                 if (n < 1) throw RuntimeError(fmt::format("build: expected tokens and tasks of at least 1, got {}", n));
         for (const std::string& entry : request_.entries)  // a table leads each call to chunks of its own
-            if (program::is_from_states(entry))
+            if (program::is_to_inputs(entry))
+                throw RuntimeError(
+                    fmt::format("build: entries: expected forward, decode, backward or 'backward of' inputs, got '{}', "
+                                "whose calls have no gradients of states; take backward, without them",
+                                entry));
+            else if (program::is_from_states(entry))
                 throw RuntimeError(
                     fmt::format("build: entries: expected forward, decode, backward or 'backward of' inputs, got '{}', "
                                 "whose chunks "

@@ -35,7 +35,7 @@ std::vector<TensorSlot> tensor_slots(const ir::Definition& def, const ir::Functi
     }
     for (const auto& out : def.outputs) slots.push_back({Kind::Output, out.name, out.type, 0});
     for (const Kind kind : {Kind::InitialState, Kind::FinalState}) {
-        for (const auto& s : def.states) slots.push_back({kind, s.name, s.type, 0});
+        for (const auto& s : def.states) slots.push_back({kind, s.name, s.type, 0, {}, false, s.inner});
         for (const auto& last : ir::last_rows(def)) slots.push_back({kind, last.name, last.type, 0, last.heads});
     }
     for (const ir::Result& r : program.results)

@@ -82,8 +82,9 @@ class Placement {
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
-            if (!kernel.own_axis.empty() && !has_parallel_ops(kernel.fn))
-                throw InternalError("place: not made by parts of " + kernel.own_axis + ": " + kernel.name);
+            const bool cut = kernel.tiled && in_order(kernel.loop) && !tile_axis_.empty() && before_ != kNone;
+            if (!kernel.own_axis.empty()) check_parallel(kernel, kernel.own_axis);
+            else if (cut) check_parallel(kernel, tile_axis_);
         }
         std::erase_if(made, [](const KernelGraph& k) { return k.fn.results.empty(); });
         return made;
@@ -108,14 +109,10 @@ class Placement {
         const auto marks = graph::slices(graph::without_early_states(program_, rules_.early));
         const auto again =
             rules_.again == Again::Cheap || ahead() == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
-        const auto needed_by = [&](int stage) {
-            std::vector<ValueId> values;
-            for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
-                if (r.role == Role::State || r.role == Role::After) values.push_back(r.value);
-            return ir::needed_for(program_, values);
-        };
+        const auto needed_by = [&](int stage) { return ir::needed_for(program_, carried_by(stage)); };
         const auto for_states = needed_by(scan_);
         const auto between = between_ == kNone ? std::vector<bool>() : graph::made_between(program_);
+        const auto by_scan = needed_past(between);
         const auto forwards = before_ == kNone ? std::vector<bool>(program_.ops.size()) : needed_by(before_);
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
@@ -131,12 +128,29 @@ class Placement {
                 home = ahead_;
             else if (forwards[i]) home = before_;
             else if (between_ != kNone && between[i] && for_states[i]) home = between_;
-            else if (marks[i] == Slice::StateFree && for_states[i]) home = scan_;
+            else if (marks[i] == Slice::StateFree && for_states[i]) home = by_scan[i] ? scan_ : between_;
             homes_.push_back(home);
         }
         if (tiles_ != kNone) find_tiles(marks);
         if (trailing_ != kNone) find_trailing(needed_by(trailing_));
         for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
+    }
+
+    [[nodiscard]] std::vector<ValueId> carried_by(int stage) const {
+        std::vector<ValueId> values;
+        for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
+            if (r.role == Role::State || r.role == Role::After) values.push_back(r.value);
+        return values;
+    }
+
+    /// What is needed for the states of the scan other than for what is made between the scans.
+    [[nodiscard]] std::vector<bool> needed_past(const std::vector<bool>& between) const {
+        std::vector<bool> needed(program_.ops.size());
+        for (const ValueId v : carried_by(scan_)) needed[static_cast<std::size_t>(v)] = true;
+        for (ValueId v = program_.size() - 1; v >= 0; --v)
+            if (const auto i = static_cast<std::size_t>(v); needed[i] && (between.empty() || !between[i]))
+                for (const ValueId a : program_.op(v).args) needed[static_cast<std::size_t>(a)] = true;
+        return needed;
     }
 
     /// Outputs that are made ahead need not pass through a later kernel.
@@ -257,16 +271,21 @@ class Placement {
         }
     }
 
-    [[nodiscard]] bool has_parallel_ops(const Function& fn) const {
+    /// Whether all operations can be done part by part of an axis.
+    static bool are_parallel(const Function& fn, const std::string& axis) {
         return std::all_of(fn.ops.begin(), fn.ops.end(),
-                           [&](const Op& op) { return graph::is_parallel(fn, op, rules_.outputs_axis); });
+                           [&](const Op& op) { return graph::is_parallel(fn, op, axis); });
+    }
+    static void check_parallel(const KernelGraph& kernel, const std::string& axis) {
+        if (!are_parallel(kernel.fn, axis))
+            throw InternalError(fmt::format("place: {} is not made by parts of {}", kernel.name, axis));
     }
 
     /// Whether all of a kernel can be made part by part of the axis along which outputs are cut.
     [[nodiscard]] bool is_by_parts(const Function& fn) const {
-        return has_parallel_ops(fn) && std::all_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
-                   return has_axis(fn.op(r.value).type, rules_.outputs_axis);
-               });
+        return are_parallel(fn, rules_.outputs_axis) &&
+               std::all_of(fn.results.begin(), fn.results.end(),
+                           [&](const ir::Result& r) { return has_axis(fn.op(r.value).type, rules_.outputs_axis); });
     }
 
     [[nodiscard]] bool is_product_of_tokens(const Op& op) const {
@@ -382,8 +401,10 @@ class Placement {
             const bool light = ir::is_elementwise(op.code) && ir::cost(op.code).again,
                        product = rules_.products_again && op.code == Opcode::Matmul &&
                                  std::all_of(op.args.begin(), op.args.end(), is_read_input);
-            remade[i] =
-                foreign(v, stage) && (light || product) && std::all_of(op.args.begin(), op.args.end(), is_at_hand);
+            const bool by_parts =
+                joint_ == kNone || stage != last_ || graph::is_parallel(program_, op, rules_.outputs_axis);
+            remade[i] = foreign(v, stage) && (light || product) && by_parts &&
+                        std::all_of(op.args.begin(), op.args.end(), is_at_hand);
             at_hand[i] = needed[i] || remade[i] || homes_[i] == kEverywhere || is_spilled(v);
         }
         return remade;

@@ -112,6 +112,7 @@ struct TensorSlot {
     double pad = 0;
     std::optional<Dim> heads = {};  ///< of a state that holds the last rows of an input: that input's
     bool given = false;             ///< of a chunk state: kernels read it
+    bool inner = false;             ///< of a state: no call has it
 };
 
 using runtime::LastRowSlots;

@@ -9,6 +9,7 @@
 
 #include "forge/error.h"
 #include "frontend/join.h"
+#include "graph/derive.h"
 #include "graph/gradient.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
@@ -28,7 +29,8 @@ EntryPoint entry(std::string name, Join&& join, std::int64_t chunk, const ir::De
     return {std::move(name), std::move(joined), std::move(optimised), chunk, def};
 }
 
-const std::string kBackward = "backward", kFromStates = kBackward + " from states", kOf = " of ", kSummary = "summary",
+const std::string kBackward = "backward", kFromStates = kBackward + " from states",
+                  kToInputs = kBackward + " to inputs", kOf = " of ", kSummary = "summary",
                   kSummaryOfBackward = kSummary + " of " + kBackward, kStates = "states of " + kSummary,
                   kTransitions = "transitions of " + kSummary;
 
@@ -57,7 +59,7 @@ ir::Definition without_states(ir::Definition interface, const ir::Definition& de
 
 /// The inputs that a backward pass is asked for; nothing: all.
 std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::Definition& def) {
-    const std::string& pass = is_from_states(entry) ? kFromStates : kBackward;
+    const std::string& pass = is_from_states(entry) ? kFromStates : is_to_inputs(entry) ? kToInputs : kBackward;
     if (entry == pass) return {};
     std::set<std::string> names;
     std::istringstream list(entry.substr(pass.size() + kOf.size()));
@@ -86,14 +88,16 @@ EntryPoint decode(const ir::Definition& def, const ir::PassRunner& passes) {
 }
 
 bool is_backward(const std::string& entry) {
-    return entry == kBackward || entry.starts_with(kBackward + kOf) || is_from_states(entry);
+    return entry == kBackward || entry.starts_with(kBackward + kOf) || is_from_states(entry) || is_to_inputs(entry);
 }
 
 bool is_from_states(const std::string& entry) { return entry == kFromStates || entry.starts_with(kFromStates + kOf); }
 
+bool is_to_inputs(const std::string& entry) { return entry == kToInputs || entry.starts_with(kToInputs + kOf); }
+
 EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes, const std::string& name) {
     const auto of = wanted(name, def);
-    Backward made = backward_of(def, passes, of ? &*of : nullptr);
+    Backward made = backward_of(def, passes, of ? &*of : nullptr, is_to_inputs(name));
     if (is_from_states(name)) {
         made.adjoint = passes.run(ir::Pass::ChunkStates, [&] { return graph::with_given_states(made.adjoint); });
         made.interface = without_states(std::move(made.interface), def);
@@ -142,6 +146,7 @@ EntryPoint summary(const ir::Definition& def, const ir::PassRunner& passes, cons
 ir::Definition tensors_of(const std::string& entry, const ir::Definition& def) {
     if (is_summary(entry)) return summary(def, {}, entry).tensors;
     if (!is_backward(entry)) return def;
+    if (is_to_inputs(entry)) return backward(graph::with_phases(def), {}, entry).tensors;
     const auto of = wanted(entry, def);
     ir::Definition tensors = graph::gradient_interface(def, of ? &*of : nullptr);
     return is_from_states(entry) ? without_states(std::move(tensors), def) : tensors;
@@ -152,10 +157,11 @@ EntryPoint entry_named(const std::string& name, const ir::Definition& def, const
     if (name == "decode") return decode(def, passes);
     if (is_backward(name)) return backward(def, passes, name);
     if (is_summary(name)) return summary(def, passes, name);
-    throw RuntimeError(
-        fmt::format("entry: expected forward, decode, backward, 'backward of' inputs, backward from states, summary or "
-                    "summary of backward, got '{}'",
-                    name));
+    throw RuntimeError(fmt::format(
+        "entry: expected forward, decode, backward, 'backward of' inputs, backward to inputs, backward from states, "
+        "summary or "
+        "summary of backward, got '{}'",
+        name));
 }
 
 }  // namespace forge::program

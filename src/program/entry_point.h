@@ -36,8 +36,13 @@ EntryPoint backward(const ir::Definition& def, const ir::PassRunner& passes = {}
 /// "backward from states", perhaps "of" some: the same, of which calls have the states before chunks as chunk states,
 /// as the forward pass with the option chunk_states leaves them, and neither initial nor final ones of the definition's
 /// own. Chunks are those of that pass.
+///
+/// "backward to inputs", perhaps "of" some: the same, of calls that have no gradients of states, neither given of final
+/// ones nor made of initial ones, as in most training. What only keeps exponents small then has none at all
+/// (graph/stabilisers.h).
 bool is_backward(const std::string& entry);
 bool is_from_states(const std::string& entry);
+bool is_to_inputs(const std::string& entry);
 
 /// What a rank tells of its tokens (graph::rank_summary): "summary", of the forward pass, or "summary of backward". Its
 /// calls have the inputs of that program, no outputs, and transitions as further states, which start from ones or from

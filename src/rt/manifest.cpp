@@ -59,7 +59,7 @@ void visit(Fields& fields, T& x) {
         fields("exchange_bytes", x.exchange_bytes), fields("exchange_header_bytes", x.exchange_header_bytes);
     } else if constexpr (std::is_same_v<Struct, TensorOfCall>) {
         fields("name", x.name), fields("kind", x.kind), fields("dtype", x.dtype);
-        fields("shape", x.shape), fields("axes", x.axes), fields("heads", x.heads);
+        fields("shape", x.shape), fields("axes", x.axes), fields("heads", x.heads), fields.later("inner", x.inner);
     } else if constexpr (std::is_same_v<Struct, Axis>) {
         fields("of", x.of), fields("number", x.number), fields("heads", x.heads);
     } else if constexpr (std::is_same_v<Struct, Dim>) {

@@ -186,6 +186,8 @@ class Binder {
     [[nodiscard]] CallTensor bind(const TensorOfCall& tensor, const View& view) const {
         CallTensor t{};
         if (!view.is_given()) return t;
+        if (tensor.inner)
+            fail(tensor.argument(), "nothing, as calls of this entry point have no gradients of states", "a tensor");
         if (view.dtype != tensor.dtype)
             fail(tensor.argument(), "element type " + to_string(tensor.dtype), to_string(view.dtype));
         if (tensor.kind != Kind::Input && tensor.kind != Kind::Head && tensor.kind != Kind::InitialState &&

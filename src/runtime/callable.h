@@ -94,6 +94,7 @@ struct TensorOfCall {
     /// Of a state that holds the last rows of an input: that input's.
     std::optional<Axis> heads = {};
     bool given = false;  ///< of a chunk state: kernels read it
+    bool inner = false;  ///< of a state: no call has it
 
     [[nodiscard]] int rank() const { return static_cast<int>(axes.size()); }
     [[nodiscard]] bool is_state() const {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <map>
 
 #include "forge/error.h"
@@ -38,6 +40,9 @@ class Copies {
 
   private:
     ValueId add(Op op, Space form) {
+        const bool loop = ir::is_elementwise(op.code) || op.code == Opcode::Copy;
+        if (loop && op.type.rank() > 2)
+            refuse(Reason::ManyAxes, fmt::format("the {}", ir::info(op.code).name), op.type.rank());
         op.layout = Layout{};
         op.layout->space = form;
         const ValueId v = out_.add(std::move(op));

@@ -165,7 +165,8 @@ class Memory {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             first_in_loop_.push_back(joined_.contains(v) ? first : v);
             end_of_loop_.push_back(v);
-            if (!joined_.contains(v) && owns_buffer(v) && !is_vector(v)) first = v;
+            const bool made = owns_buffer(v) || is_fragment(fn_.op(v).layout->space);
+            if (!joined_.contains(v) && made && !is_vector(v)) first = v;
             for (ValueId u = first; joined_.contains(v) && u < v; ++u)
                 if (u == first || joined_.contains(u)) end_of_loop_[static_cast<std::size_t>(u)] = v;
         }

@@ -26,7 +26,7 @@ struct Example {
     std::string program;
     DType dtype = BF16;
     std::int64_t k = 64, v = 64;
-    std::string strategy = "fused";
+    std::string strategy = "fused", entry = "backward";
 };
 
 void PrintTo(const Example& e, std::ostream* out) {
@@ -86,12 +86,12 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
     const Example& example = GetParam();
     const ir::Definition def = definition_of(example.program);
     CompileOptions options{.device = "cuda", .dtype = example.dtype, .sizes = sizes_of(example)};
-    options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+    options.entry = example.entry, options.on = "h200", options.engine = "warp-groups", options.tuned = false;
     options.strategy = example.strategy;
     const auto made = compiler::emitted(program::Module(def, example.dtype), options);
     const emulated::Program emulated("backward_" + example.program + std::to_string(example.v), made->plan);
     for (const check::Problem& problem : problems_for(def, example)) {
-        check::Buffers buffers(program::tensors_of("backward", def), problem);
+        check::Buffers buffers(program::tensors_of(example.entry, def), problem);
         const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
         std::vector<std::vector<std::byte>> first;
         for (const unsigned seed : {1U, 2U}) {
@@ -304,6 +304,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"kda", F16, 136, 128}, Example{"gla", BF16, 100, 128}, Example{"delta_net", BF16, 256, 192},
                     Example{"rwkv6", BF16, 128, 128}, Example{"hgrn2", F16, 128, 64}),
     name_of);
+
+// Of calls without gradients of states, maxima that only keep exponents small have none.
+INSTANTIATE_TEST_SUITE_P(ToInputs, BackwardKernels,
+                         testing::Values(Example{"stabilised_mlstm", BF16, 64, 128, "fused", "backward to inputs"},
+                                         Example{"stabilised_mlstm", F16, 60, 100, "fused", "backward to inputs"}),
+                         name_of);
 
 // Tiles that shared memory is too small for, in kernels of a chunk per task and in scans, which blocks of threads take
 // one after the other.

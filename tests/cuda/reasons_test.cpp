@@ -265,6 +265,19 @@ ir::Definition rows_with_gates() {
     return a.define();
 }
 
+/// Two rows of output per token, which are alike: in chunks derived from such a step matrices of two rows per token.
+ir::Definition rows_of_output() {
+    LinearAttention a("rows_of_output");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.state("s", F32, {K, V}).output("o", BF16, {2 * T, H, V});
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               const Tensor next = s + outer(k, v);
+               return {{"s", next}, {"o", repeat_interleave(unsqueeze(matmul(q, next), 0), 2, 0)}};
+           });
+    return a.define();
+}
+
 Tensor first_column(const Tensor& scores, const Tensor&) {
     return scores + unsqueeze(select(identity(scores, scores.size(0)), 1, 0), 0);
 }
@@ -353,6 +366,7 @@ std::vector<Case> cases() {
          {Matrices{.pad = 1, .key = [](Tensor k) { return k + prev_token(k); }}.define()},
          "the input 'k' is padded by 1",
          Try{Matrices{.pad = 1}.define()}},
+        {Reason::ManyAxes, {rows_of_output(), Asked().entry("backward")}, "has 3 axes"},
         {Reason::SizeOfOperand,
          {some_of_keys(8)},
          "multiplies [64, 8], no matrix of 64 x 64 blocks",

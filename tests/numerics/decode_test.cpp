@@ -193,7 +193,8 @@ TEST(DecodeOptions, AreRefusedInWords) {
         }
     };
     EXPECT_EQ(message({.entry = "prefill"}),
-              "entry: expected forward, decode, backward, 'backward of' inputs, backward from states, summary or "
+              "entry: expected forward, decode, backward, 'backward of' inputs, backward to inputs, backward from "
+              "states, summary or "
               "summary of backward, got "
               "'prefill'");
     EXPECT_EQ(message({.entry = "decode", .chunk = 64}),

@@ -159,6 +159,42 @@ TEST_P(Gradients, OfKernels) {
     }
 }
 
+/// Of calls without gradients of states, which are those with such as are zero.
+TEST_P(Gradients, ToInputs) {
+    const std::string entry = "backward to inputs";
+    const std::size_t turn = turn_of(GetParam());
+    const DType dtype = turn % 2 == 0 ? F32 : BF16;
+    const std::vector<CompileOptions> ways = {{.entry = entry, .strategy = turn % 3 == 0 ? "decoupled" : "fused"}};
+    const std::vector<check::Case> cases = few_cases(dtype, {{"K", 20}, {"V", 12}});
+    const auto built = compile_all(def_, cases[0].problem, ways);
+    for (const check::Case& c : cases) {
+        if (c.problem.cut != 0) continue;
+        check::Buffers buffers(program::tensors_of(entry, def_), c.problem);
+        check::Reference reference = check::backward_reference(buffers, def_, built[0]->chunk());
+        SCOPED_TRACE(c.name);
+        Prepared prepared{c.name, std::move(buffers), std::move(reference)};
+        expect_agreement(*built[0], prepared);
+    }
+}
+
+TEST(GradientsToInputs, TakeNoneOfStates) {
+    const ir::Definition def = program_named("stabilised_mlstm").make().define();
+    const check::Problem problem{.T = 20, .H = 1, .sizes = {{"K", 8}, {"V", 8}}, .dtype = F32, .initial_state = true};
+    const Attention attention =
+        compile(def, {.entry = "backward to inputs", .dtype = F32, .sizes = check::sizes_for(def, problem)});
+    check::Buffers buffers(program::tensors_of("backward to inputs", def), problem);
+    Call call = buffers.call();
+    attention(call);
+    call.initial_states["grad_s"] = call.initial_states.at("s");
+    try {
+        attention(call);
+        ADD_FAILURE() << "taken";
+    } catch (const RuntimeError& error) {
+        EXPECT_NE(std::string(error.what()).find("initial_states.grad_s': expected nothing"), std::string::npos)
+            << error.what();
+    }
+}
+
 /// Gradients from the states that the forward pass has left before its chunks, rather than from those made again.
 TEST_P(Gradients, OfKernelsFromKeptStates) {
     const char* const strategies[] = {"fused", "decoupled", "one-pass"};

@@ -272,3 +272,76 @@ def test_what_has_no_gradients():
         attn.compile(dtype="f32", entry="backward", K=8, V=8).explain() and forge.Attention(
             attn.definition, options={"strategy": "segmented"}
         ).compile(dtype="f32", entry="backward", K=8, V=8)
+
+
+STABILISED = """
+linear_attention @stabilised {
+  input q: f32[T, H, K]
+  input k: f32[T, H, K]
+  input v: f32[T, H, V]
+  input i: f32[T, H]
+  input f: f32[T, H]
+  state s: f32[K, V]
+  state n: f32[K]
+  state m: f32[]
+  output o: f32[T, H, V]
+  func @step {
+    %q: f32[K] = param() {name="q", role=input}
+    %k: f32[K] = param() {name="k", role=input}
+    %v: f32[V] = param() {name="v", role=input}
+    %i: f32[] = param() {name="i", role=input}
+    %f: f32[] = param() {name="f", role=input}
+    %prev_s: f32[K, V] = param() {name="s", role=state}
+    %prev_n: f32[K] = param() {name="n", role=state}
+    %prev_m: f32[] = param() {name="m", role=state}
+    %kept: f32[] = add(%f, %prev_m)
+    %m: f32[] = maximum(%kept, %i)
+    %10: f32[] = sub(%kept, %m)
+    %old: f32[] = exp(%10)
+    %12: f32[] = sub(%i, %m)
+    %new: f32[] = exp(%12)
+    %key: f32[K] = mul(%k, %new)
+    %15: f32[K, 1] = unsqueeze(%key) {dim=1}
+    %16: f32[1, V] = unsqueeze(%v) {dim=0}
+    %17: f32[K, V] = mul(%15, %16)
+    %18: f32[K, V] = mul(%prev_s, %old)
+    %s: f32[K, V] = add(%18, %17)
+    %20: f32[K] = mul(%prev_n, %old)
+    %n: f32[K] = add(%20, %key)
+    %22: f32[K] = mul(%q, %n)
+    %23: f32[] = sum(%22) {dim=0}
+    %24: f32[] = abs(%23)
+    %25: f32[] = neg(%m)
+    %26: f32[] = exp(%25)
+    %weight: f32[] = maximum(%24, %26)
+    %28: f32[1, K] = unsqueeze(%q) {dim=0}
+    %29: f32[1, V] = matmul(%28, %s)
+    %30: f32[V] = squeeze(%29) {dim=0}
+    %o: f32[V] = div(%30, %weight)
+    return state "s" = %s, state "n" = %n, state "m" = %m, input "o" = %o
+  }
+}
+"""
+
+
+def test_what_keeps_exponents_small_has_no_gradient_unless_states_have():
+    """Autograd asks for gradients to inputs alone where states have none, and for all of them else: with final states
+    whose gradients are zero both are the same."""
+    attn = forge.Attention(STABILISED, options={"checkpoint": "remake"})
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(1, 40, 2, 8)] * 3 + [(1, 40, 2)] * 2
+
+    def gradients(of_states: float | None):
+        generator.manual_seed(3)
+        given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+        o, states = attn(*given, output_final_state=of_states is not None)
+        loss = (o * torch.randn(o.shape, generator=generator)).sum()
+        loss = loss + sum((of_states or 0) * x.sum() for x in states or ())
+        return list(torch.autograd.grad(loss, given))
+
+    alone, zero, other = gradients(None), gradients(0.0), gradients(1.0)
+    entries = {key[2] for key in attn._backward_passes}
+    assert entries == {True, False}
+    for a, b in zip(alone, zero):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert any((a - c).abs().max() > 1e-3 for a, c in zip(alone, other))

@@ -124,7 +124,7 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                     const auto program = std::make_shared<emulated::Program>(next_name(), made.plan);
                     run_once = [=](const Call& call) { program->run(call, 1); };
                 }
-                const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64));
+                const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64), made.entry);
                 ++tally[std::string("emulated: backward, ") + plan::to_string(made.plan.schedule.engine)];
                 // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
                 constexpr double kOfTf32 = 0x1p-11;

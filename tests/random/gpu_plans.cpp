@@ -131,12 +131,16 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
 
 BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
     constexpr Seldom kSeldom{.chunk = 0.03, .one_pass = 0.04, .decoupled = 0.3};
-    constexpr double kOtherGpu = 0.03, kWide = 0.1;
+    constexpr double kOtherGpu = 0.03, kWide = 0.1, kToInputs = 0.5;
     BackwardPlan made{s.program, {}};
     CompileOptions options = backward_options(s, name, kSeldom);
     if (options.dtype == F32 && !s.d.flip(name + ".wide", kWide)) made.program.dtype = options.dtype = BF16;
     options.device = "cuda";
     options.on = s.d.flip(name + ".small", kOtherGpu) ? "rtx4090" : "h200";
+    if (const auto def = stabilised(made.program.def); def && s.d.flip(name + ".to_inputs", kToInputs)) {
+        made.program.def = *def, made.entry = options.entry = "backward to inputs";
+        ++tally["gradients past stabilisers"];
+    }
     const auto compiled = compiler::emitted(program::Module(made.program.def, made.program.dtype), options);
     made.plan = compiled->plan;
     for (const Refusal& refusal : made.plan.schedule.refused)

@@ -34,6 +34,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
 struct BackwardPlan {
     Program program;  ///< the subject's, with the type that it is compiled for
     plan::Plan plan;
+    std::string entry = "backward";
 };
 BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "program/backward.h"
 #include "tests/random/examine.h"
@@ -11,7 +12,8 @@ namespace forge::fuzz {
 /// A problem whose gradients must be within the table, or a few times what rounding makes of them.
 class BackwardProblem {
   public:
-    BackwardProblem(const Program& program, check::Problem shape);
+    /// `entry`: backward, or backward to inputs.
+    BackwardProblem(const Program& program, check::Problem shape, const std::string& entry = "backward");
 
     /// What is wrong with what the call leaves in the buffers; nothing if all is well. `chunk`: of its kernels.
     /// `decayed`: as of `rounding`.
@@ -31,6 +33,9 @@ class BackwardProblem {
     program::Backward made_;
     check::Problem shape_;
 };
+
+/// The definition with phases derived from its step alone, if some of its states only keep exponents small.
+std::optional<ir::Definition> stabilised(ir::Definition def);
 
 /// How probable choices are that warp groups hardly ever take, beside others: chunks of other than 64 tokens, the
 /// strategies one-pass and decoupled.

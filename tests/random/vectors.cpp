@@ -204,7 +204,8 @@ class Maximum : public Part {
 };
 
 /// Exponential input gates, kept in range by their running maximum: m' = max(m + g, x), S = e^(m + g - m') S +
-/// e^(x - m') k vᵀ, z likewise, o = Sᵀ q / max(zᵀ q, 1).
+/// e^(x - m') k vᵀ, z likewise, o = Sᵀ q / max(zᵀ q, 1), or of e^-m' for 1, so that m' keeps exponents small, and no
+/// more.
 class Stabilised : public Part {
   public:
     Stabilised(Maker& m, const std::string& name) : name_(name), axis_(m.V) {
@@ -214,6 +215,7 @@ class Stabilised : public Part {
         gate_ = Gate(m, name, std::nullopt);
         input_ = m.token("x_" + name, F32, 1, m.HV, {}, Kind::Normal, kLowest);
         half_ = m.d.flip(name + ".half", 0.5) && m.wide == BF16;
+        cancels_ = m.d.flip(name + ".cancels", 0.5);
         m.state("s" + name, {m.K, m.V}), m.state("z" + name, {m.K}, Kind::Positive), m.state("m" + name, {});
         m.traits.insert("stabilised"), m.traits.insert("amax among decays");
     }
@@ -242,7 +244,7 @@ class Stabilised : public Part {
         const Tensor above =
             product(p, values_.eval(env), half_) + product(q, env.prev("s" + name_), half_) * column(old);
         const Tensor below = sum(p, 1) + matmul(wide(q), env.prev("z" + name_)) * old;
-        return {{above / column(maximum(below, 1.0)), axis_}};
+        return {{above / column(cancels_ ? maximum(below, exp(-m)) : maximum(below, 1.0)), axis_}};
     }
     std::vector<Reading> step(const Env& env, Named& out) const override {
         const Tensor before = env.prev("m" + name_) + gate_.log(env), x = env[input_];
@@ -250,7 +252,8 @@ class Stabilised : public Part {
         const Tensor s = env.prev("s" + name_) * exp(before - m) + outer(k, wide(values_.eval(env)));
         const Tensor z = env.prev("z" + name_) * exp(before - m) + k;
         out.emplace_back("s" + name_, s), out.emplace_back("z" + name_, z), out.emplace_back("m" + name_, m);
-        return {{matmul(q, s) / maximum(sum(q * z, -1), 1.0), axis_}};
+        const Tensor weight = sum(q * z, -1);
+        return {{matmul(q, s) / (cancels_ ? maximum(weight, exp(-m)) : maximum(weight, 1.0)), axis_}};
     }
 
   private:
@@ -258,7 +261,7 @@ class Stabilised : public Part {
     Dim axis_;
     Feature keys_, values_, queries_;
     Gate gate_;
-    bool half_;
+    bool half_, cancels_;
 };
 
 }  // namespace

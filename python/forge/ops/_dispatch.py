@@ -379,7 +379,8 @@ def _real_gradient(
 ) -> list[Any]:  # fmt: skip
     attention = program(key)
     signature, outputs = attention.signature, len(attention.signature.outputs)
-    made = attention._backward(frozenset(i.name for i in signature.tensors)).run(
+    of_states = bool(initial_states) or any(g is not None for g in grads[outputs:])
+    made = attention._backward(frozenset(i.name for i in signature.tensors), to_inputs=not of_states).run(
         tensors, scalars, initial_states or None, cu_seqlens, grads[:outputs], grads[outputs:]
     )
     names = [*(i.name for i in signature.tensors), *list(signature.states)[: len(initial_states)]]
