@@ -244,7 +244,8 @@ class Stabilised : public Part {
         const Tensor above =
             product(p, values_.eval(env), half_) + product(q, env.prev("s" + name_), half_) * column(old);
         const Tensor below = sum(p, 1) + matmul(wide(q), env.prev("z" + name_)) * old;
-        return {{above / column(cancels_ ? maximum(below, exp(-m)) : maximum(below, 1.0)), axis_}};
+        const Tensor least = where(gt(env.mask(), 0.0), -m, 0.0);  // of no token m is the lowest number
+        return {{above / column(cancels_ ? maximum(below, exp(least)) : maximum(below, 1.0)), axis_}};
     }
     std::vector<Reading> step(const Env& env, Named& out) const override {
         const Tensor before = env.prev("m" + name_) + gate_.log(env), x = env[input_];
