@@ -45,13 +45,15 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy) {
         app.add_option("--strategy", build.strategy, "how the work is cut into kernels")
             ->check(CLI::IsMember({"auto", "one-pass", "fused", "decoupled", "segmented"}))
             ->group("Compilation");
-    app.add_option("--entry", build.entry,
-                   "which program: forward, for whole sequences, decode, token by token, backward, gradients, or "
-                   "'backward of q, k', some")
+    app.add_option(
+           "--entry", build.entry,
+           "which program: forward, for whole sequences, decode, token by token, backward, gradients, 'backward "
+           "of q, k', some, or 'backward to inputs', without those of states")
         ->check([](const std::string& entry) -> std::string {
             const bool known = entry == "forward" || entry == "decode" || program::is_backward(entry);
             return known ? ""
-                         : "expected forward, decode, backward or 'backward of' inputs, or either from states, got '" +
+                         : "expected forward, decode, backward, 'backward of' inputs, or either to inputs or from "
+                           "states, got '" +
                                entry + "'";
         })
         ->group("Compilation");

@@ -385,8 +385,10 @@ class Refusals {
 
     void check_arguments(const Call& call, const Part& part, int size) const {
         const std::string& entry = attention_.entry();
-        if (entry != "forward" && (!program::is_backward(entry) || program::is_from_states(entry)))
-            refuse("entry", "forward or backward, which ranks share", entry);
+        const bool crosses_borders =  // of states, or of their gradients
+            entry == "forward" ||
+            (program::is_backward(entry) && !program::is_from_states(entry) && !program::is_to_inputs(entry));
+        if (!crosses_borders) refuse("entry", "forward or backward, which ranks share", entry);
         if (call.initial_slots || call.final_slots || call.has_initial_state)
             refuse("initial_slots", "states of the call's own over ranks", "slots of a pool");
         static_cast<void>(attention_.workspace_bytes(call));  // checks all arguments

@@ -11,23 +11,23 @@
 #include "graph/stabilisers.h"
 
 namespace forge::program {
-
 namespace {
 
-/// Gradients of states become no call's own; those of stabilisers are none at all. The values that they are made of.
-std::vector<bool> without_gradients_of_states(ir::Definition& interface, const ir::Definition& def,
-                                              const ir::Function& program) {
-    std::set<std::string> states, stabilisers = graph::stabilisers(def);
-    for (const ir::StateDecl& s : def.states) states.insert(graph::grad_name(s.name));
-    for (const ir::LastRows& last : ir::last_rows(def)) states.insert(graph::grad_name(last.name));
-    for (ir::StateDecl& s : interface.states) s.inner = states.contains(s.name);
-    std::vector<bool> maxima = graph::stabilising_maxima(program, stabilisers);
-    if (maxima.empty()) stabilisers.clear();
-    std::erase_if(interface.states, [&](const ir::StateDecl& s) {
-        return std::any_of(stabilisers.begin(), stabilisers.end(),
-                           [&](const std::string& name) { return s.name == graph::grad_name(name); });
-    });
-    return maxima;
+/// The interface of calls that neither bring nor take gradients of states: they pass between chunks alone.
+ir::Definition without_gradients_of_states(ir::Definition interface, const ir::Definition& def) {
+    std::set<std::string> names;
+    for (const ir::StateDecl& s : def.states) names.insert(graph::grad_name(s.name));
+    for (const ir::LastRows& last : ir::last_rows(def)) names.insert(graph::grad_name(last.name));
+    for (ir::StateDecl& s : interface.states) s.inner = names.contains(s.name);
+    return interface;
+}
+
+/// The interface without the gradients of these states, which are zero.
+ir::Definition without_gradients_of(const std::set<std::string>& states, ir::Definition interface) {
+    std::set<std::string> names;
+    for (const std::string& state : states) names.insert(graph::grad_name(state));
+    std::erase_if(interface.states, [&](const ir::StateDecl& s) { return names.contains(s.name); });
+    return interface;
 }
 
 }  // namespace
@@ -37,8 +37,13 @@ Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes, co
     ir::Definition interface = graph::gradient_interface(def, of);
     const ir::Function joined = passes.run(ir::Pass::Join, [&] { return frontend::join(def); });
     ir::Function program = graph::differentiable(joined, passes);
-    std::vector<bool> constant;
-    if (to_inputs) constant = without_gradients_of_states(interface, def, program);
+    std::vector<bool> constant;  // values without gradients
+    if (to_inputs) {
+        interface = without_gradients_of_states(std::move(interface), def);
+        const std::set<std::string> stabilisers = graph::stabilisers(def);
+        constant = graph::stabilising_maxima(program, stabilisers);
+        if (!constant.empty()) interface = without_gradients_of(stabilisers, std::move(interface));
+    }
     ir::Function adjoint =
         passes.run(ir::Pass::Gradient, [&] { return graph::gradient_with_states(program, def, interface, constant); });
     return {std::move(interface), std::move(program), graph::optimize_gradient(std::move(adjoint), passes)};

@@ -159,8 +159,7 @@ EntryPoint entry_named(const std::string& name, const ir::Definition& def, const
     if (is_summary(name)) return summary(def, passes, name);
     throw RuntimeError(fmt::format(
         "entry: expected forward, decode, backward, 'backward of' inputs, backward to inputs, backward from states, "
-        "summary or "
-        "summary of backward, got '{}'",
+        "summary or summary of backward, got '{}'",
         name));
 }
 

@@ -148,6 +148,8 @@ TEST(Ranks, RefuseInWords) {
               "gla: argument 'has_prev': expected no borders with one rank, got some");
     EXPECT_EQ(message(attention.entry("decode"), call, {}),
               "gla: argument 'entry': expected forward or backward, which ranks share, got decode");
+    EXPECT_EQ(message(attention.entry("backward to inputs"), call, {}),
+              "gla: argument 'entry': expected forward or backward, which ranks share, got backward to inputs");
     call.initial_slots = dense(nullptr, DType::I32, {2});
     EXPECT_EQ(message(attention, call, {}),
               "gla: argument 'initial_slots': expected states of the call's own over ranks, got slots of a pool");

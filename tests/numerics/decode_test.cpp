@@ -194,9 +194,7 @@ TEST(DecodeOptions, AreRefusedInWords) {
     };
     EXPECT_EQ(message({.entry = "prefill"}),
               "entry: expected forward, decode, backward, 'backward of' inputs, backward to inputs, backward from "
-              "states, summary or "
-              "summary of backward, got "
-              "'prefill'");
+              "states, summary or summary of backward, got 'prefill'");
     EXPECT_EQ(message({.entry = "decode", .chunk = 64}),
               "gla: chunk: expected 1, which decode fixes, got 64; leave the option out");
     EXPECT_EQ(message({.entry = "decode", .strategy = "fused"}),

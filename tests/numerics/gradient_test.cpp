@@ -290,6 +290,10 @@ TEST(KeptStates, AreRefusedWhereNobodyKeepsThem) {
     EXPECT_EQ(message([&] { package::build(request); }),
               "build: entries: expected forward, decode, backward or 'backward of' inputs, got 'backward from states', "
               "whose chunks are those of another call");
+    request.entries = {"backward to inputs of q"};
+    EXPECT_EQ(message([&] { package::build(request); }),
+              "build: entries: expected forward, decode, backward or 'backward of' inputs, got 'backward to inputs of "
+              "q', whose calls have no gradients of states; take backward, without them");
 }
 
 // Gradients of what has no tokens alone: no output of the pass says how many heads there are.
