@@ -98,6 +98,12 @@ struct Schedule {
         for (const auto& [axis, size] : padded) sizes[axis] = size;
         return sizes;
     }
+    /// As if shared memory had room for all tiles.
+    [[nodiscard]] Schedule without_far_tiles() const {
+        Schedule near = *this;
+        near.shared_floats = 0, near.far_blocks = 0;
+        return near;
+    }
     [[nodiscard]] tile::Rules rules() const { return {vector_width, shared_memory, shared_floats}; }
 };
 std::string to_string(const Schedule& schedule);

@@ -90,7 +90,7 @@ class Copies {
         if (operand_form(v, i, v) == Space::Operand) return false;        // a copy is made, whatever it is made of
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
-        return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], {4, true}));
+        return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], kFragmentRules));
     }
 
     /// `reader`: in whose loop the value stands, or itself.

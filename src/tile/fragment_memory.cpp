@@ -67,8 +67,6 @@ class Memory {
         return kernel;
     }
 
-    static Rules rules() { return {4, true}; }
-
   private:
     static constexpr std::int64_t kOperandFloats = 256;  ///< of 1024 bytes
     static constexpr std::int64_t kAddressFloats = 2, kBoxFloats = 4, kBarrierFloats = 2;
@@ -125,7 +123,7 @@ class Memory {
         const Op& op = fn_.op(v);
         if (op.code == Opcode::DecayMask) return size_of(op.type, 0) + 4;
         if (op.layout->space == Space::Operand) return op.layout->parts * size_of(op.type, 0) * size_of(op.type, 1) / 2;
-        return tile_floats(op.type, rules());
+        return tile_floats(op.type, kFragmentRules);
     }
     [[nodiscard]] bool is_large(ValueId v) const {
         return fn_.op(v).layout->space == Space::Operand || floats(v) >= kOperandFloats;
@@ -346,7 +344,7 @@ class Memory {
         }
         if (!owns_buffer(v)) return;
         if (op.layout->space == Space::Tile && op.code != Opcode::DecayMask)
-            op.layout->strides = tile_strides(op.type, rules());
+            op.layout->strides = tile_strides(op.type, kFragmentRules);
         const bool large = is_large(v);
         const std::int64_t size = large ? rounded(floats(v)) : (floats(v) + 3) / 4 * 4;
         if (const ValueId from = taken_over(v); from != ir::kNoValue) {
@@ -497,34 +495,6 @@ class Memory {
     std::map<ValueId, std::int64_t> work_;
     std::set<ValueId> moved_;  ///< whose buffer another value has taken over
 };
-
-/// Tiles that may lie in global memory: those that loops and functions of the portable library alone read and write.
-std::vector<Buffer> may_be_far(const Function& fn) {
-    constexpr std::int64_t kLeastFar = 1024;  // floats
-    std::map<ValueId, Buffer> found;
-    for (ValueId v = 0; v < fn.size(); ++v) {
-        const Op& op = fn.op(v);
-        const bool tile = op.layout->space == Space::Tile && op.code != Opcode::Param && !ir::is_view(op.code);
-        if (tile && op.type.rank() == 2 && tile_floats(op.type, Memory::rules()) >= kLeastFar)
-            found[v] = {{v, false}, tile_floats(op.type, Memory::rules()), 0};
-    }
-    std::set<ValueId> near;
-    for (const DecayGroup& group : decay_groups(fn))
-        for (const ValueId v : group.members()) near.insert(v);
-    for (const ir::Result& r : fn.results)
-        if (is_carried(r.role)) near.insert(buffer_of(fn, r.value));
-    for (ValueId v = 0; v < fn.size(); ++v)
-        for (const ValueId t : tiles_read_by(fn, v)) {
-            const Opcode code = fn.op(v).code;
-            const bool decays = code == Opcode::DecayMatmul || code == Opcode::DecayApply || code == Opcode::DecayRows;
-            if (decays) near.insert(t);
-            else if (const auto it = found.find(t); it != found.end()) it->second.reads += reads_of(fn, v, t);
-        }
-    std::vector<Buffer> buffers;
-    for (const auto& [v, buffer] : found)
-        if (!near.contains(v)) buffers.push_back(buffer);
-    return buffers;
-}
 
 }  // namespace
 

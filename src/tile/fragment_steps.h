@@ -5,9 +5,14 @@
 #include <set>
 
 #include "support/reasons.h"
+#include "tile/far.h"
 #include "tile/fragments.h"
+#include "tile/lower.h"
 
 namespace forge::tile {
+
+/// How tiles beside fragments are laid out and computed.
+inline const Rules kFragmentRules{4, true};
 
 inline bool is_fragment(ir::Layout::Space space) {
     return space == ir::Layout::Space::Fragment || space == ir::Layout::Space::Transposed;
@@ -55,6 +60,10 @@ struct JoinedLoops {
 };
 /// `fragments`: loops over these, too, that follow one another.
 JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved, bool fragments);
+
+/// The tiles that may lie in global memory: those that loops and functions of the portable library alone read and
+/// write.
+std::vector<Buffer> may_be_far(const ir::Function& fn);
 
 /// Memory for tiles and operands, and which vectors one warp makes ahead. If one warp group's tiles take more than
 /// `shared_floats` (0: no limit), those that are read least lie in global memory.

@@ -112,7 +112,7 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     const Op& op = fn.op(v);
     if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfTwoFloats;
-    if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, {4, true});
+    if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, kFragmentRules);
     if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1) + kRunningFloats;
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;
 }

@@ -71,9 +71,7 @@ std::optional<Schedule> with_cut_outputs(Schedule s, const tile::Sizes& held, co
     constexpr double kMostInCommon = 0.75;
     tile::Sizes whole_sizes = held;
     whole_sizes[ir::kChunkSymbol] = s.chunk;
-    Schedule near = s;
-    near.shared_floats = 0;
-    const plan::Plan whole = make_plan(near);
+    const plan::Plan whole = make_plan(s.without_far_tiles());
     const auto outputs = outputs_of(whole);
     if (outputs.empty() || outputs[0]->graph.tiled || !does_much(*outputs[0], memory)) return std::nullopt;
     for (const auto& [axis, size] : held) {

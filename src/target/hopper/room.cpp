@@ -35,9 +35,7 @@ Needs needs_of(const plan::Plan& plan) {
 }
 
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
-    Schedule near = s;
-    near.shared_floats = 0;
-    for (const plan::Kernel& kernel : make_plan(near).kernels) {
+    for (const plan::Kernel& kernel : make_plan(s.without_far_tiles()).kernels) {
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
         if (!kernel.graph.own_axis.empty() ||
             (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))

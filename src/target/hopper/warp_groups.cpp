@@ -158,8 +158,18 @@ Schedule cheapest(const Schedule& s, const std::vector<Strategy>& strategies, Fi
     return *best;
 }
 
-/// Each task makes all that it needs; if that does not fit, what tasks have in common is made ahead, and then what
-/// states need that need no others.
+/// Schedules by which tasks make less themselves: what they have in common is made ahead, and then, in forward passes,
+/// what states need that need no others.
+std::vector<Schedule> ways_ahead(Schedule s, const ir::Function& program, const tile::Sizes& held) {
+    std::vector<Schedule> ways;
+    if (!s.share) s.share = true, ways.push_back(s);
+    if (graph::has_saved_states(program)) return ways;
+    Schedule early = ways_of_roles(s, program, held).front();
+    if (!early.early.empty()) ways.push_back(std::move(early));
+    return ways;
+}
+
+/// Each task makes all that it needs; if that does not fit, less.
 template <class Fit>
 Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const tile::Sizes& held, Fit fit) {
     try {
@@ -169,15 +179,7 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
         Schedule ahead = s;
         ahead.refused.push_back(why.refusal());
         ahead.refused.back().engine = "all by each task";
-        ahead.share = true;
-        std::vector<Schedule> ways = {ahead};
-        if (!graph::has_saved_states(program)) {
-            ways = {ways_of_roles(ahead, program, held).front()};
-            if (!s.share && !ways[0].early.empty()) ways.insert(ways.begin(), ahead);
-        } else if (s.share) {
-            throw;
-        }
-        for (const Schedule& way : ways) try {
+        for (const Schedule& way : ways_ahead(ahead, program, held)) try {
                 return fit(way);
             } catch (const Refused&) {  // the first reason says more
             }
