@@ -48,13 +48,13 @@ std::optional<double> shift(const Change& x) {
 
 /// Of values of which one or the other is taken.
 Change either(const Change& a, const Change& b) {
-    using Kind = Change::Kind;
+    using enum Change::Kind;
     if (a == b) return a;
-    if (a.kind == Kind::Zero && b.scaled()) return b;
-    if (b.kind == Kind::Zero && a.scaled()) return a;
-    const auto joins_lowest = [](const Change& x) { return x.kind == Kind::Greater || x.same(); };
-    if (a.kind == Kind::Lowest && joins_lowest(b)) return b;
-    if (b.kind == Kind::Lowest && joins_lowest(a)) return a;
+    if (a.kind == Zero && b.scaled()) return b;
+    if (b.kind == Zero && a.scaled()) return a;
+    const auto joins_lowest = [](const Change& x) { return x.kind == Greater || x.same(); };
+    if (a.kind == Lowest && joins_lowest(b)) return b;
+    if (b.kind == Lowest && joins_lowest(a)) return a;
     return kUnknown;
 }
 
@@ -101,7 +101,7 @@ class Changes {
     }
 
     [[nodiscard]] static Change changed(const Op& op, const std::vector<Change>& args) {
-        using Kind = Change::Kind;
+        using enum Change::Kind;
         if (ir::is_view(op.code)) return args[0];
         switch (op.code) {
             case Opcode::To:
@@ -115,7 +115,7 @@ class Changes {
             case Opcode::Sub:
                 return added(args[0], args[1], op.code == Opcode::Add ? 1 : -1);
             case Opcode::Neg:
-                return args[0].kind == Kind::Greater ? greater(-args[0].by) : args[0].scaled() ? args[0] : kUnknown;
+                return args[0].kind == Greater ? greater(-args[0].by) : args[0].scaled() ? args[0] : kUnknown;
             case Opcode::Mul:
             case Opcode::Matmul:
             case Opcode::MatmulOutFp32:
@@ -123,15 +123,15 @@ class Changes {
             case Opcode::Div:
                 return multiplied(args[0], args[1], -1);
             case Opcode::Exp:
-                return args[0].kind == Kind::Greater ? scaled(args[0].by) : kUnknown;
+                return args[0].kind == Greater ? scaled(args[0].by) : kUnknown;
             case Opcode::Abs:
             case Opcode::Relu:
             case Opcode::Sum:
                 return args[0].scaled() ? args[0] : kUnknown;
             case Opcode::Sqrt:
-                return args[0].kind == Kind::Scaled ? scaled(args[0].by / 2) : kUnknown;
+                return args[0].kind == Scaled ? scaled(args[0].by / 2) : kUnknown;
             case Opcode::Rsqrt:
-                return args[0].kind == Kind::Scaled ? scaled(-args[0].by / 2) : kUnknown;
+                return args[0].kind == Scaled ? scaled(-args[0].by / 2) : kUnknown;
             case Opcode::Sign:
                 return args[0].scaled() ? kSame : kUnknown;
             case Opcode::Maximum:
@@ -140,7 +140,7 @@ class Changes {
             case Opcode::Gt:
             case Opcode::Ge:
             case Opcode::Eq:
-                return either(args[0], args[1]).kind != Kind::Unknown ? kSame : kUnknown;
+                return either(args[0], args[1]).kind != Unknown ? kSame : kUnknown;
             case Opcode::Where:
                 return args[0].same() ? either(args[1], args[2]) : kUnknown;
             default:

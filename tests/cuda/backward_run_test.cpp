@@ -89,7 +89,9 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
     options.entry = example.entry, options.on = "h200", options.engine = "warp-groups", options.tuned = false;
     options.strategy = example.strategy;
     const auto made = compiler::emitted(program::Module(def, example.dtype), options);
-    const emulated::Program emulated("backward_" + example.program + std::to_string(example.v), made->plan);
+    plan::Plan plan = made->plan;
+    if (plan.schedule.far_blocks > 0) plan.schedule.far_blocks = 2;  // blocks with far tiles take several tasks
+    const emulated::Program emulated("backward_" + example.program + std::to_string(example.v), plan);
     for (const check::Problem& problem : problems_for(def, example)) {
         check::Buffers buffers(program::tensors_of(example.entry, def), problem);
         const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);

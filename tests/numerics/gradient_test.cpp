@@ -161,8 +161,9 @@ TEST_P(Gradients, OfKernels) {
 
 /// Of calls without gradients of states, which are those with such as are zero.
 TEST_P(Gradients, ToInputs) {
-    const std::string entry = "backward to inputs";
     const std::size_t turn = turn_of(GetParam());
+    const std::string entry =
+        "backward to inputs" + (turn % 4 < 2 ? "" : " of " + def_.inputs.front().name + ", " + def_.inputs.back().name);
     const DType dtype = turn % 2 == 0 ? F32 : BF16;
     const std::vector<CompileOptions> ways = {{.entry = entry, .strategy = turn % 3 == 0 ? "decoupled" : "fused"}};
     const std::vector<check::Case> cases = few_cases(dtype, {{"K", 20}, {"V", 12}});

@@ -226,8 +226,8 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors)
-        for (const Schedule& way : ways_of_roles(s, program, held)) try {
-                return by_roles(way, definition, program, sizes, memory, wishes, make_plan);
+        for (const Schedule& roles : ways_of_roles(s, program, held)) try {
+                return by_roles(roles, definition, program, sizes, memory, wishes, make_plan);
             } catch (const Refused& why) {
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "roles";  // whether one warp group can is seen below
