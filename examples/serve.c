@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     static Worker workers[THREADS];
     pthread_t threads[THREADS];
     forge_rt_package* package = NULL;
-    const forge_rt_options options = {sizeof options, "cpu", 1};  // each call on its caller's thread
+    const forge_rt_options options = {.struct_size = sizeof options, .device = "cpu", .threads = 1};  // each call on its caller's thread
     if (forge_rt_open(argc > 1 ? argv[1] : "served", &options, &package) != FORGE_OK ||
         served_scalar_gla_decode_find(package, &server.decode) != FORGE_OK) {
         fprintf(stderr, "%s\n", forge_rt_error());

@@ -1,6 +1,7 @@
 #include "program/entry_point.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -57,6 +58,12 @@ ir::Definition without_states(ir::Definition interface, const ir::Definition& de
     return interface;
 }
 
+std::vector<std::string> names_of(const std::vector<ir::InputDecl>& inputs) {
+    std::vector<std::string> names;
+    for (const ir::InputDecl& input : inputs) names.push_back(input.name);
+    return names;
+}
+
 /// The inputs that a backward pass is asked for; nothing: all.
 std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::Definition& def) {
     const std::string& pass = is_from_states(entry) ? kFromStates : is_to_inputs(entry) ? kToInputs : kBackward;
@@ -66,8 +73,8 @@ std::optional<std::set<std::string>> wanted(const std::string& entry, const ir::
     for (std::string name; std::getline(list >> std::ws, name, ',');) {
         name.erase(name.find_last_not_of(' ') + 1);
         if (!def.input(name))
-            throw RuntimeError(
-                fmt::format("{}: entry: expected 'backward of' names of inputs, got '{}'", def.name, name));
+            throw RuntimeError(fmt::format("{}: entry: expected '{} of' some of {}, got '{}'", def.name, pass,
+                                           fmt::join(names_of(def.inputs), ", "), name));
         names.insert(name);
     }
     return names;

@@ -38,6 +38,12 @@ std::string next_name() {
     return fmt::format("random_{}", count++);
 }
 
+/// Fewer blocks with tiles in global memory than there are tasks, which they then take one after the other.
+plan::Plan with_few_blocks(plan::Plan plan) {
+    if (plan.schedule.far_blocks > 0) plan.schedule.far_blocks = 2;
+    return plan;
+}
+
 /// Of clusters as many in any order, or other bits might come out.
 int blocks_of(const plan::Plan& plan, unsigned order) {
     return plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
@@ -78,7 +84,7 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     for (std::string& text : more) found.push_back(std::move(text));
                 };
                 if (const auto made = warp_groups_plan(s, "warp", tally)) {
-                    const emulated::Program program(next_name(), made->plan);
+                    const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     for (const int index : {0, 1})
                         if (found.empty())
                             add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
@@ -88,7 +94,7 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                 if (!found.empty()) return found;
                 const auto of_tiles = portable_plan(s, "portable90", kH200);
                 if (const auto& made = of_tiles) {
-                    const emulated::Program program(next_name(), made->plan);
+                    const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     for (const int index : {0, 1})
                         if (found.empty())
                             add(faults_of(s.problem(index), made->how, 1,
@@ -121,7 +127,7 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                     const int blocks = s.d.pick("emulated_backward.blocks", {1, 1, 1}) + 1;
                     run_once = [=](const Call& call) { program->run(call, blocks, 1); };
                 } else {
-                    const auto program = std::make_shared<emulated::Program>(next_name(), made.plan);
+                    const auto program = std::make_shared<emulated::Program>(next_name(), with_few_blocks(made.plan));
                     run_once = [=](const Call& call) { program->run(call, 1); };
                 }
                 const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64), made.entry);
