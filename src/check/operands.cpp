@@ -1,6 +1,7 @@
 #include "check/operands.h"
 
 #include <array>
+#include <cmath>
 
 #include "check/element.h"
 #include "ir/rebuild.h"
@@ -28,12 +29,22 @@ ir::Function with_operands(const ir::Function& fn) {
     });
 }
 
+double rounded(double x, DType dtype) {
+    std::array<std::byte, sizeof(double)> element{};
+    store(element.data(), dtype, x);
+    return load(element.data(), dtype);
+}
+
+double in_two_parts(double x) {
+    const double first = rounded(x, BF16);
+    return std::isfinite(first) ? first + rounded(x - first, BF16) : first;
+}
+
 /// The program has no other copies: they are made when kernels are.
-interp::Touch rounding(DType dtype) {
-    return [dtype](const ir::Function& fn, ir::ValueId v, interp::Value& value) {
+interp::Touch rounding(DType dtype, bool in_parts) {
+    return [=](const ir::Function& fn, ir::ValueId v, interp::Value& value) {
         if (fn.op(v).code != ir::Opcode::Copy) return;
-        std::array<std::byte, sizeof(double)> element{};
-        for (double& x : value.data) store(element.data(), dtype, x), x = load(element.data(), dtype);
+        for (double& x : value.data) x = in_parts ? in_two_parts(x) : rounded(x, dtype);
     };
 }
 
@@ -43,7 +54,8 @@ Report with_rounded_operands(const Buffers& buffers, const ir::Definition& decla
                              std::int64_t chunk, const Reference& reference) {
     interp::Sizes sizes = sizes_for(declared, buffers.problem());
     sizes[ir::kChunkSymbol] = declared.fixed_chunk != 0 ? declared.fixed_chunk : chunk;
-    const interp::Touch touch = rounding(buffers.problem().dtype);
+    const DType dtype = buffers.problem().dtype;
+    const interp::Touch touch = rounding(dtype, dtype == F32 && program::is_backward(entry));
     if (!program::is_backward(entry)) {
         const ir::Function program = with_operands(program::entry_named(entry, declared).optimised);
         return compare(buffers,

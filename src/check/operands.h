@@ -1,7 +1,7 @@
 /// What an element type costs a program by itself: the program of a chunk in float64, exact but for the operands of
-/// products of matrices, which are rounded to the type as matrix units take them. A kernel that multiplies operands of
-/// that type once is about as accurate, however well it is made; where these errors are beyond the tolerance, terms
-/// cancel, and the program needs float32.
+/// products of matrices, which are rounded to the type as matrix units take them: in gradients of float32 inputs to two
+/// parts of bf16. A kernel that multiplies such operands once is about as accurate, however well it is made; where
+/// these errors are beyond the tolerance, terms cancel, and the program needs float32.
 #pragma once
 
 #include <string>

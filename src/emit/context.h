@@ -59,7 +59,7 @@ struct Context {
     [[nodiscard]] std::int64_t floats(ir::ValueId v) const {
         const ir::Op& op = fn.op(v);
         if (op.code == ir::Opcode::DecayMask && op.layout->strides.empty())
-            return tile::size_of(op.type, 0) + 4;  // as sums
+            return op.layout->parts * (tile::size_of(op.type, 0) + 4);  // as sums
         if (op.layout->space == ir::Layout::Space::Operand)
             return op.layout->parts * tile::size_of(op.type, 0) * tile::size_of(op.type, 1) / 2;
         return tile::tile_floats(op.type, plan.schedule.rules());

@@ -443,7 +443,9 @@ std::int64_t Transfers::rows_of_image(const std::string& spill) const {
 
 std::string Transfers::part_of_image(const std::string& spill, const ir::Type& held) const {
     const std::int64_t rows = rows_of_image(spill);
-    const bool whole = rows == size_of(held, 0) || size_of(held, 1) == tile::kBlock;
+    const plan::SpillSlot& slot = spill_slot(spill);
+    const bool one_piece = size_of(held, 1) == tile::kBlock && (slot.parts <= 1 || slot.split_later),
+               whole = rows == size_of(held, 0) || one_piece;
     return whole ? "" : fmt::format("_part<{}>", rows);
 }
 
@@ -451,7 +453,8 @@ std::string Transfers::part_of_image(const std::string& spill, const ir::Type& h
 std::int64_t Transfers::offset_in_spill(const plan::SpillSlot& slot, const At& at) const {
     std::int64_t floats = 0;
     if (at.empty()) return floats;
-    if (slot.parts > 0) return (at[1] * rows_of_image(slot.name) + at[0] * tile::kBlock) / 2;
+    const std::int64_t row = slot.split_later ? 2 * tile::kBlock : tile::kBlock;  // in numbers of 16 bits
+    if (slot.parts > 0) return (at[1] * rows_of_image(slot.name) * slot.parts + at[0] * row) / 2;
     for (std::size_t axis = 0; axis < at.size(); ++axis) floats += at[axis] * slot.strides[axis];
     return floats;
 }

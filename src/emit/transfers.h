@@ -69,6 +69,8 @@ class Transfers {
 
     /// Of a spill that is an operand, whole.
     [[nodiscard]] std::int64_t rows_of_image(const std::string& spill) const;
+    /// Whether it is an image of floats, which become an operand where they are read.
+    [[nodiscard]] bool is_split_later(const std::string& spill) const { return spill_slot(spill).split_later; }
     /// `_part<…>` if what a kernel holds of one, some of its rows, does not lie there in one piece; else nothing.
     [[nodiscard]] std::string part_of_image(const std::string& spill, const ir::Type& held) const;
     /// Where a block of a spill begins for this task, or a part of it that begins at `at`: scans that take part of an

@@ -59,6 +59,8 @@ ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis,
 ir::Function merge_scales(const ir::Function& fn, const std::string& value_axis);
 /// Of two products that are summed, the one that waits longest for its operands is accumulated onto the other.
 ir::Function deepest_last(const ir::Function& fn);
+/// Products are added to carried states in fp32, not by the matrix units. For operands of several parts.
+ir::Function sum_apart(const ir::Function& fn);
 /// Rows of a decay product's operands that are stored with their decays from the chunk's beginning, or to its end:
 /// `decay_rows` of the same gates, which follow from the product's own numbers. Results that something else reads as
 /// well stay as they are.

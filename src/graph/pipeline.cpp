@@ -67,6 +67,7 @@ constexpr NamedPass kSingle[] = {
     {"merge_scales", [](const ir::Function& fn) { return merge_scales(fn, value_axis(fn)); }},
     {"decay_rows", decay_rows},
     {"deepest_last", deepest_last},
+    {"sum_apart", sum_apart},
     {"move_signs", move_signs},
     {"share_products", share_products},
     {"share_factors", share_factors},

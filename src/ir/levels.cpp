@@ -131,7 +131,7 @@ class Spec {
         if (!op.layout) return report(v, "has no layout");
         const Layout& l = *op.layout;
         if (l.offset < 0) report(v, "lies before the beginning");
-        if (l.parts != 1 && l.parts != 2) report(v, fmt::format("has {} parts, 1 or 2 are known", l.parts));
+        if (l.parts < 1 || l.parts > 3) report(v, fmt::format("has {} parts, 1 to 3 are known", l.parts));
         const bool strided = l.space == Space::Tile || l.space == Space::Spill;
         if (strided && !l.strides.empty() && static_cast<int>(l.strides.size()) != op.type.rank())
             report(v, fmt::format("has {} strides for {} axes", l.strides.size(), op.type.rank()));

@@ -275,9 +275,11 @@ class Synchroniser {
         s.channel = channel, s.side = side, s.what = kernel_.channel(channel)->turn;
         return s;
     }
-    [[nodiscard]] static std::string written_channel(const Statement& s) {
+    /// That the role hands over; what others hand to it, it may change where it lies.
+    [[nodiscard]] std::string written_channel(const Statement& s) const {
         for (const Access& a : s.writes)
-            if (!a.channel.empty()) return a.channel;
+            if (const Channel* const channel = kernel_.channel(a.channel); channel && channel->writer == role_)
+                return a.channel;
         return "";
     }
 

@@ -114,6 +114,7 @@ class Planning {
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
         for (const KernelGraph& graph : kernels)
             if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
+        for (const KernelGraph& graph : kernels) find_multiplied(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
@@ -192,7 +193,9 @@ class Planning {
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
-        return passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
+        fn = passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
+        if (plan_.schedule.operand_parts == 1) return fn;
+        return passes_.run(ir::Pass::SumApart, [&] { return graph::sum_apart(fn); });
     }
 
     void add(KernelGraph graph) {
@@ -259,18 +262,27 @@ class Planning {
         const ir::Type type = tile::with_sizes(slot.type, whole_);
         if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type) &&
             !wide_spills_.contains(slot.name)) {
-            slot.parts = tile::parts_of(graph.fn, r.value, operand_rules());
+            slot.split_later = passes_as_floats(slot.name);
+            slot.parts = slot.split_later ? 2 : tile::parts_of(graph.fn, r.value, operand_rules());
             slot.floats = slot.parts * tile::size_of(type, 0) * tile::size_of(type, 1) / 2;
-            parts_[slot.name] = slot.parts;
-            const bool columns = slot.type.shape[1].symbol == s.tile_axis,
-                       rows = slot.type.shape[0].symbol == s.tile_axis;
-            if (tiled() && (columns || rows) && slot.parts > 1)
-                refuse(Reason::CutSpill, ir::described(graph.fn, r.value));
-            if (tiled() && rows) cut_rows_[slot.name] = ir::described(graph.fn, r.value);
+            if (!slot.split_later) parts_[slot.name] = slot.parts;
+            if (tiled() && slot.type.shape[0].symbol == s.tile_axis)
+                cut_rows_[slot.name] = ir::described(graph.fn, r.value);
         } else {
             lay_out(slot);
         }
         plan_.spills.push_back(std::move(slot));
+    }
+
+    [[nodiscard]] bool passes_as_floats(const std::string& spill) const {
+        return plan_.schedule.operand_parts > 1 && (plan_.schedule.float_images || !multiplied_.contains(spill));
+    }
+
+    /// What products of later kernels multiply as it is.
+    void find_multiplied(const ir::Function& fn) {
+        for (ir::ValueId v = 0; v < fn.size(); ++v)
+            if (fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == Role::Spill && tile::is_multiplied(fn, v))
+                multiplied_.insert(fn.op(v).attrs.name);
     }
 
     void lay_out(SpillSlot& slot) const {
@@ -348,6 +360,9 @@ class Planning {
         tile::FragmentRules rules;
         rules.parts = parts_;
         rules.wide_spills = wide_spills_;
+        rules.operand_parts = plan_.schedule.operand_parts;
+        for (const SpillSlot& slot : plan_.spills)
+            if (slot.split_later) rules.float_images.insert(slot.name);
         rules.inverse_parts = plan_.schedule.inverse_parts;
         return rules;
     }
@@ -440,6 +455,7 @@ class Planning {
     const ir::PassRunner& passes_;
     tile::Sizes part_, whole_;
     std::map<std::string, int> parts_;
+    std::set<std::string> multiplied_;
     std::set<std::string> wide_spills_;
     /// Spills that are operands, whose rows run along the axis that is cut, in words.
     std::map<std::string, std::string> cut_rows_;

@@ -56,7 +56,11 @@ struct Schedule {
     bool between = false;    ///< … and what reads states before chunks alone ahead of it (plan::PlaceRules)
     bool wide_late = false;  ///< … matrices of several blocks are held of one chunk only, for which they arrive late
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
-    int inverse_parts = 2;  ///< warp groups: 16-bit parts of operands that are inverses; one, where two would not fit
+    int operand_parts = 1;        ///< warp groups: bf16 parts of operands; several where all inputs are of 32 bits
+    /// … whose matrices pass between kernels as floats, which each reader splits, rather than in their parts. What no
+    /// product multiplies always does.
+    bool float_images = false;
+    int inverse_parts = 2;  ///< … of operands that are inverses; one, where two would not fit
     int stages = 2;  ///< warp groups: chunks whose inputs are held at a time by kernels that go through chunks in order
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
@@ -132,6 +136,8 @@ struct SpillSlot {
     std::int64_t floats = 0;  ///< of a block
     Per per = Per::Chunk;
     int parts = 0;  ///< of an operand of the matrix units, which it is stored as; 0: stored as floats
+    /// … as the floats that are split into parts where they are read, in the place of two parts.
+    bool split_later = false;
 };
 
 /// A state whose initial one several tasks of a scan read. Either it lacks the axis along which they take parts, so

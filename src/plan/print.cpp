@@ -52,7 +52,9 @@ std::string to_string(const Schedule& s) {
     if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));
     if (s.between) text += ", what reads states before chunks made between the scans";
     if (!s.trailing.empty()) text += fmt::format(", then {} in a scan of their own", fmt::join(s.trailing, ", "));
-    if (s.inverse_parts == 1) text += ", inverses in one part";
+    if (s.operand_parts > 1)
+        text += fmt::format(", operands in {} parts{}", s.operand_parts, s.float_images ? " split by each kernel" : "");
+    else if (s.inverse_parts == 1) text += ", inverses in one part";
     if (s.wide_late) text += ", wide inputs as chunks begin";
     if (!s.outputs_axis.empty()) text += fmt::format(", outputs by parts of {}", forge::to_string(Dim(s.outputs_axis)));
     if (!s.split.empty()) text += fmt::format(", axes split in {}", fmt::join(s.split, ", "));

@@ -9,9 +9,9 @@ namespace forge::runtime {
 namespace {
 
 // CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
-constexpr int kF16 = 6, kBF16 = 9, kSwizzle128 = 3, kPromote256 = 3;
+constexpr int kF16 = 6, kF32 = 7, kBF16 = 9, kNoSwizzle = 0, kSwizzle128 = 3, kPromote256 = 3;
 constexpr std::uint32_t kBox = 64;
-constexpr int kHalfBytes = 2, kPiece = 16;
+constexpr int kPiece = 16;
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kPiece == 0; }
 
@@ -28,7 +28,7 @@ bool encode(void* map, const TensorOfCall& tensor, const cuda::Call& call, const
                                                 size(call.heads / t.group), size(packed ? 1 : call.sequences)};
     // An axis of one element needs no stride of its own.
     const auto stride = [&](std::int64_t elements, std::uint64_t count) {
-        return count == 1 ? size(kPiece) : size(elements * kHalfBytes);
+        return count == 1 ? size(kPiece) : size(elements * static_cast<std::int64_t>(size_in_bytes(tensor.dtype)));
     };
     const std::array<std::uint64_t, 3> strides = {stride(t.token, sizes[1]), stride(t.head, sizes[2]),
                                                   stride(t.sequence, sizes[3])};
@@ -38,9 +38,10 @@ bool encode(void* map, const TensorOfCall& tensor, const cuda::Call& call, const
     for (const std::uint64_t s : strides)
         if (s == 0 || s % kPiece != 0) return false;
     const std::array<std::uint32_t, 4> box = {kBox, kBox, 1, 1}, steps = {1, 1, 1, 1};
-    return CudaDriver::get().encode_map(map, tensor.dtype == DType::BF16 ? kBF16 : kF16, 4, some_aligned(t.data),
-                                        sizes.data(), strides.data(), box.data(), steps.data(), 0, kSwizzle128,
-                                        kPromote256, 0) == 0;
+    const bool floats = tensor.dtype == DType::F32;
+    const int type = floats ? kF32 : tensor.dtype == DType::BF16 ? kBF16 : kF16;
+    return CudaDriver::get().encode_map(map, type, 4, some_aligned(t.data), sizes.data(), strides.data(), box.data(),
+                                        steps.data(), 0, floats ? kNoSwizzle : kSwizzle128, kPromote256, 0) == 0;
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ bool is_wide_output(const ir::Result& r, const FragmentRules& rules) {
     return r.role == Role::Input && rules.wide_outputs.contains(r.name);
 }
 
+bool is_float_image(const ir::Result& r, const FragmentRules& rules) {
+    return r.role == Role::Spill && rules.float_images.contains(r.name);
+}
 bool is_wide_spill(const ir::Result& r, const FragmentRules& rules) {
     return r.role == Role::Spill && rules.wide_spills.contains(r.name);
 }
@@ -189,7 +192,7 @@ Space Forms::parameter(ValueId v) const {
             return is_matrix(v) ? fragment(v) : Space::Tile;
         case Role::Spill:
             if (!is_matrix(v) || rules_.wide_spills.contains(op.attrs.name)) return Space::Tile;
-            return lies_where_read(v) && !is_wide_part(op) ? Space::Spill : Space::Operand;
+            return lies_where_read(v) && !is_in_pieces(op) ? Space::Spill : Space::Operand;
         case Role::Input:
             return input(v);
         case Role::Shifted:
@@ -210,6 +213,7 @@ Space Forms::input(ValueId v) const {
     if (in.pad != 0) refuse(Reason::PaddedInput, op.attrs.name, in.pad);
     if (in.dtype == rules_.half)
         return results_[index(v)] == 0 && only_first_factor(fn_, v) ? Space::Spill : Space::Operand;
+    if (rules_.operand_parts > 1 && is_multiplied(fn_, v)) return Space::Operand;
     return only_decays(fn_, v) || lies_where_read(v) ? Space::Spill : Space::Tile;
 }
 
@@ -319,7 +323,7 @@ Space Forms::wanted(ValueId v) const {
     Space as_fragment = Space::Reg;
     for (const ir::Result& r : fn_.results) {
         if (r.value != v) continue;
-        if (is_carried(r.role)) as_fragment = fragment(v);
+        if (is_carried(r.role) || is_float_image(r, rules_)) as_fragment = fragment(v);
         else if (is_wide_spill(r, rules_)) return Space::Tile;
         else if (is_wide_output(r, rules_)) return all_alike() ? Space::Fragment : Space::Tile;
         else operand = true;
@@ -347,7 +351,7 @@ Space Forms::wanted(ValueId v) const {
             as_fragment = Space::Fragment;
         }
     }
-    if (as_tile && (!operand || parts_of(fn_, v, rules_) > 1)) return Space::Tile;
+    if (as_tile && (!operand || parts_of(fn_, v, rules_) > rules_.operand_parts)) return Space::Tile;
     if (summed) as_fragment = Space::Fragment;  // whatever products want: sums are over rows and columns of these
     return operand || as_fragment == Space::Reg ? Space::Operand : as_fragment;
 }

@@ -13,6 +13,7 @@ namespace forge::tile {
 /// What does not fit the 16 bits of an operand.
 bool is_wide_output(const ir::Result& r, const FragmentRules& rules);
 bool is_wide_spill(const ir::Result& r, const FragmentRules& rules);
+bool is_float_image(const ir::Result& r, const FragmentRules& rules);
 
 /// Which operand of a product shares its result's rows as the fragment has them, and the form it would have in
 /// registers.
@@ -82,8 +83,11 @@ class Forms {
 
     [[nodiscard]] Space parameter(ir::ValueId v) const;
 
-    /// Whether it may be some rows of an image of several panels, which do not lie there in one piece.
-    static bool is_wide_part(const ir::Op& spill) { return !spill.attrs.at.empty() && size_of(spill.type, 1) > kBlock; }
+    /// Whether it may be some rows of an image of several panels, or parts, which do not lie there in one piece.
+    [[nodiscard]] bool is_in_pieces(const ir::Op& spill) const {
+        const bool parts = rules_.operand_parts > 1 && !rules_.float_images.contains(spill.attrs.name);
+        return !spill.attrs.at.empty() && (parts || size_of(spill.type, 1) > kBlock);
+    }
 
     [[nodiscard]] Space input(ir::ValueId v) const;
 

@@ -35,20 +35,34 @@ class Copies {
             r.value = stored(r);
             out_.results.push_back(r);
         }
+        if (rules_.operand_parts > 1) leave_floats();
         return std::move(out_);
     }
 
   private:
+    /// Images that no product multiplies stay as they arrive, in the room of two parts.
+    void leave_floats() {
+        for (ValueId v = 0; v < out_.size(); ++v) {
+            Op& op = out_.op(v);
+            const bool image =
+                op.code == Opcode::Param && op.attrs.role == Role::Spill && rules_.float_images.contains(op.attrs.name);
+            if (image && op.layout->space == Space::Operand && !is_multiplied(out_, v)) op.layout->parts = 2;
+        }
+    }
+
     ValueId add(Op op, Space form) {
         const bool loop = ir::is_elementwise(op.code) || op.code == Opcode::Copy;
         if (loop && op.type.rank() > 2)
             refuse(Reason::ManyAxes, fmt::format("the {}", ir::info(op.code).name), op.type.rank());
         op.layout = Layout{};
         op.layout->space = form;
+        const Opcode op_code = op.code;
         const ValueId v = out_.add(std::move(op));
         const bool image = form == Space::Spill && out_.op(v).attrs.role == Role::Spill;
         if (form == Space::Operand || image) out_.op(v).layout->parts = parts_of(out_, v, rules_);
         if (form == Space::Fragment) out_.op(v).layout->parts = parts_within(out_.op(v));
+        if (op_code == Opcode::DecayMask && rules_.operand_parts > 1)
+            out_.op(v).layout->parts = 2;  // sums and their rests
         return v;
     }
 
@@ -100,7 +114,7 @@ class Copies {
         if (ir::is_matmul(op.code)) {
             if (i == 2) return forms_[v];
             if (i != first_operand(forms_[v])) return Space::Operand;
-            const bool precise = parts_of(fn_, op.args[i], rules_) > 1;  // of which registers would hold one part
+            const bool precise = parts_of(fn_, op.args[i], rules_) > rules_.operand_parts;  // … than registers hold
             return now == first_operand_form(fn_, v, forms_[v]) && !precise ? now : Space::Operand;
         }
         if (forms_.is_running_sum(v)) return Space::Fragment;
@@ -131,21 +145,21 @@ class Copies {
         if (forms_[v] == form) return mapped;
         if (const auto it = made_.find({v, form}); it != made_.end()) return it->second;
         const Op& from = out_.op(mapped);
-        if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != 1)
+        if (is_fragment(form) && from.layout->space == Space::Operand && from.layout->parts != rules_.operand_parts)
             throw InternalError("tile: a precise operand is read elementwise: " + ir::described(fn_, v));
         Op copy{Opcode::Copy, from.type, {mapped}, {}, from.name, from.where, std::nullopt};
         return made_[{v, form}] = add(std::move(copy), form);
     }
 
-    /// Results are stored from operands, those of 32 bits and vectors from tiles of their own; states are kept as
-    /// fragments.
+    /// Results are stored from operands, those of 32 bits from fragments or, as vectors, from tiles of their own;
+    /// states are kept as fragments.
     ValueId stored(const ir::Result& r) {
         const Op& op = fn_.op(r.value);
         if (forms_[r.value] == Space::Spill || r.role == ir::Role::Before)
             return map_[static_cast<std::size_t>(r.value)];
         const bool matrix = is_block_matrix(op.type);
-        if (is_wide_output(r, rules_) && forms_[r.value] == Space::Fragment && forms_.all_alike())
-            return map_[static_cast<std::size_t>(r.value)];
+        if (is_wide_output(r, rules_) && is_fragment(forms_[r.value])) return map_[static_cast<std::size_t>(r.value)];
+        if (is_float_image(r, rules_) && is_fragment(forms_[r.value])) return map_[static_cast<std::size_t>(r.value)];
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
         return matrix && !is_wide_output(r, rules_) && !is_wide_spill(r, rules_) ? in_form(r.value, Space::Operand)
                                                                                  : fresh(r.value);

@@ -121,7 +121,7 @@ class Memory {
 
     [[nodiscard]] std::int64_t floats(ValueId v) const {
         const Op& op = fn_.op(v);
-        if (op.code == Opcode::DecayMask) return size_of(op.type, 0) + 4;
+        if (op.code == Opcode::DecayMask) return op.layout->parts * (size_of(op.type, 0) + 4);
         if (op.layout->space == Space::Operand) return op.layout->parts * size_of(op.type, 0) * size_of(op.type, 1) / 2;
         return tile_floats(op.type, kFragmentRules);
     }

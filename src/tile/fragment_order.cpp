@@ -24,6 +24,13 @@ struct Cost {
     double threads = 0, units = 0;
 };
 
+/// Products of parts, of which those of rests are not all made (device/cuda/warpgroup/multiply.h).
+constexpr int products_of_parts(int a, int b) {
+    int count = 0;
+    for (int i = 0; i < a; ++i) count += std::min(b, std::max(a, b) - i);
+    return count;
+}
+
 Cost cost_of(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     constexpr double kLatency = 60, kBarrier = 40, kPerRegister = 4, kPerInstruction = 4;
@@ -32,7 +39,7 @@ Cost cost_of(const Function& fn, ValueId v) {
     if (ir::is_matmul(op.code)) {
         const Op& a = fn.op(op.args[0]);
         const double depth = static_cast<double>(size_of(a.type, op.attrs.trans_a ? 0 : 1)),
-                     parts = a.layout->parts * fn.op(op.args[1]).layout->parts;
+                     parts = products_of_parts(a.layout->parts, fn.op(op.args[1]).layout->parts);
         return {kPerInstruction * elements * depth * parts / (64 * 64 * 16),
                 kLatency + elements * depth * parts / (64 * 2 * 16)};
     }

@@ -167,17 +167,30 @@ std::int64_t tasks_at_once(const TileKernel& kernel) {
     return std::clamp<std::int64_t>(kBytes / (4 * kernel.scratch_floats + kReserved), 1, most);
 }
 
+bool is_multiplied(const Function& fn, ValueId v) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(),
+                       [&](const Op& op) { return ir::is_matmul(op.code) && (op.args[0] == v || op.args[1] == v); });
+}
+
+int products_of_parts(const Function& fn) {
+    std::optional<int> parts;
+    for (const Op& op : fn.ops)
+        if (op.layout && op.layout->space == ir::Layout::Space::Operand)
+            parts = std::min(op.layout->parts, parts.value_or(op.layout->parts));
+    return parts.value_or(1) * (parts.value_or(1) + 1) / 2;
+}
+
 namespace {
 
 int parts_of(const Function& fn, ValueId v, const FragmentRules& rules, ir::Known<int>& known) {
     return known.at(v, [&] {
         const Op& op = fn.op(v);
-        if (op.code == Opcode::Inverse) return rules.inverse_parts;
+        if (op.code == Opcode::Inverse) return std::max(rules.operand_parts, rules.inverse_parts);
         if (op.code == Opcode::Param && op.attrs.role == Role::Spill) {
             const auto it = rules.parts.find(op.attrs.name);
-            return it == rules.parts.end() ? 1 : it->second;
+            return it == rules.parts.end() ? rules.operand_parts : it->second;
         }
-        int parts = 1;
+        int parts = rules.operand_parts;
         if (op.code == Opcode::Copy || op.code == Opcode::Mul)
             for (const ValueId a : op.args) parts = std::max(parts, parts_of(fn, a, rules, known));
         return parts;

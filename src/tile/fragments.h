@@ -26,7 +26,9 @@ struct FragmentRules {
     std::set<std::string> wide_outputs;   ///< those of 32 bits, which operands cannot hold
     std::map<std::string, int> parts;     ///< of spills that are operands
     std::set<std::string> wide_spills;    ///< those that are tiles of floats, although matrices of whole blocks
-    int inverse_parts = 2;                ///< of operands that are inverses, or scaled ones
+    int operand_parts = 1;                ///< of all operands
+    std::set<std::string> float_images;   ///< spills that are operands, but pass as floats
+    int inverse_parts = 2;                ///< … that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
@@ -71,7 +73,12 @@ std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nul
 std::int64_t tasks_at_once(const TileKernel& kernel);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
-/// The parts that an operand with this value has: those of inverses, however scaled; else one.
+/// Products of parts that each product of a kernel's matrices is made of (device/cuda/warpgroup/multiply.h); beside
+/// products of inverses, which alone may have several parts.
+int products_of_parts(const ir::Function& fn);
+/// Whether a product of matrices multiplies a value as it is; else its numbers need be in no parts.
+bool is_multiplied(const ir::Function& fn, ir::ValueId v);
+/// The parts that an operand with this value has: those of inverses, however scaled; else those of all.
 int parts_of(const ir::Function& fn, ir::ValueId v, const FragmentRules& rules);
 
 /// Refused if something stands in the way of holding the kernel so.

@@ -551,13 +551,13 @@ static void test_definitions(void) {
 static void test_facts(void) {
     const char* text = NULL;
     EXPECT(forge_variant_definition("scalar_gla", &text) == FORGE_OK);
-    const forge_option options[] = {{"device", "cuda"}, {"on", "h200"}, {"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}},
+    const forge_option options[] = {{"device", "cuda"}, {"on", "h200"}, {"dtype", "f32"}, {"size.K", "20"}, {"size.V", "12"}, {"chunk", "32"}},
                        without_device[] = {{"on", "h200"}, {"size.K", "4"}, {"size.V", "4"}},
                        unknown[] = {{"device", "cuda"}, {"on", "h300"}, {"size.K", "4"}, {"size.V", "4"}};
     forge_attention* attention = NULL;
     EXPECT(forge_compile(text, NULL, without_device, 3, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "device = cuda"));
     EXPECT(forge_compile(text, NULL, unknown, 4, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "a100, h200, rtx4090"));
-    EXPECT(forge_compile(text, NULL, options, 5, &attention) == FORGE_OK);
+    EXPECT(forge_compile(text, NULL, options, 6, &attention) == FORGE_OK);
     EXPECT(strstr(forge_describe(attention), "\"on\":\"h200\"") && strstr(forge_describe(attention), "\"arch\":\"sm_90a\""));
     EXPECT(strstr(forge_explain(attention), "NVIDIA H200: compute capability 9.0") != NULL);
     char* cost = NULL;
@@ -566,8 +566,8 @@ static void test_facts(void) {
     EXPECT(forge_cost(attention, "xml", &cost) == FORGE_RUNTIME_ERROR);
     EXPECT(strstr(forge_error(), "form: expected json, text or html, got 'xml'") != NULL);
     EXPECT(strstr(forge_describe(attention), "\"engine\":\"portable\"") != NULL);
-    EXPECT(strstr(forge_describe(attention), "{\"engine\":\"warp-groups\",\"reason\":\"NoHalves\",\"why\":\"all inputs are of 32 bits\"") != NULL);
-    EXPECT(strstr(forge_explain(attention), "not warp-groups: all inputs are of 32 bits; way out: ") != NULL);
+    EXPECT(strstr(forge_describe(attention), "{\"engine\":\"warp-groups\",\"reason\":\"OtherChunk\",\"why\":\"chunks of 32 tokens were asked for, they have 64\"") != NULL);
+    EXPECT(strstr(forge_explain(attention), "not warp-groups: chunks of 32 tokens were asked for, they have 64; way out: ") != NULL);
     const char* name = NULL;
     EXPECT(forge_source(attention, 0, &name, &text) == FORGE_OK && strstr(text, "__grid_constant__ Call"));
     char* json = NULL;

@@ -313,6 +313,14 @@ INSTANTIATE_TEST_SUITE_P(ToInputs, BackwardKernels,
                                          Example{"stabilised_mlstm", F16, 60, 100, "fused", "backward to inputs"}),
                          name_of);
 
+// Operands of two parts, 16 bits of each float.
+INSTANTIATE_TEST_SUITE_P(OfFloats, BackwardKernels,
+                         testing::Values(Example{"linear_attention", F32, 128, 128},
+                                         Example{"scalar_gla", F32, 64, 128}, Example{"delta_net", F32, 60, 100},
+                                         Example{"gated_delta_net", F32, 128, 128}, Example{"normalised", F32},
+                                         Example{"shifted_pairs", F32}),
+                         name_of);
+
 // Tiles that shared memory is too small for, in kernels of a chunk per task and in scans, which blocks of threads take
 // one after the other.
 INSTANTIATE_TEST_SUITE_P(FarTiles, BackwardKernels, testing::Values(Example{"turned_pairs", BF16, 128, 128}), name_of);

@@ -799,6 +799,13 @@ INSTANTIATE_TEST_SUITE_P(OfOtherSizes, WarpGroupKernels,
                                          Example{"delta_product", F16, 128, 128}, Example{"several_rows", F16, 64, 64},
                                          Example{"turned_pairs", BF16, 64, 64}),
                          name_of_example);
+// Operands of three parts, in which all of a float's bits are.
+INSTANTIATE_TEST_SUITE_P(OfFloats, WarpGroupKernels,
+                         testing::Values(Example{"linear_attention", F32, 128, 128},
+                                         Example{"scalar_gla", F32, 64, 128}, Example{"gated_delta_net", F32, 64, 64},
+                                         Example{"delta_net", F32, 128, 128}, Example{"several_rows", F32, 64, 64},
+                                         Example{"comba", F32, 96, 60}),
+                         name_of_example);
 
 }  // namespace
 }  // namespace forge::tests

@@ -126,6 +126,7 @@ constexpr LatePass kLate[] = {
     {"hoist_scales", [](const ir::Function& fn, const std::string& axis) { return graph::hoist_scales(fn, axis); }},
     {"merge_scales", graph::merge_scales},
     {"deepest_last", [](const ir::Function& fn, const std::string&) { return graph::deepest_last(fn); }},
+    {"sum_apart", [](const ir::Function& fn, const std::string&) { return graph::sum_apart(fn); }},
 };
 
 class PassesTarget : public Target {

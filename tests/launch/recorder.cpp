@@ -95,7 +95,7 @@ int cuLaunchKernelEx(const forge::runtime::CudaLaunch* how, void*, void** argume
     return 0;
 }
 
-int cuTensorMapEncodeTiled(void* map, int, unsigned axes, void* address, const std::uint64_t* sizes,
+int cuTensorMapEncodeTiled(void* map, int type, unsigned axes, void* address, const std::uint64_t* sizes,
                            const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t*, int,
                            int swizzle, int, int) {
     forge::emulated::TensorMap plain{};
@@ -105,6 +105,7 @@ int cuTensorMapEncodeTiled(void* map, int, unsigned axes, void* address, const s
     std::memcpy(plain.strides, strides, sizeof(plain.strides));
     std::memcpy(plain.box, box, sizeof(plain.box));
     plain.axes = axes, plain.swizzle = static_cast<std::uint32_t>(swizzle);
+    plain.bytes = type == forge::emulated::TensorMap::kF32 ? 4 : 2;
     return std::memcpy(map, &plain, sizeof(plain)), 0;
 }
 int cuTensorMapReplaceAddress(void* map, void* address) { return std::memcpy(map, &address, sizeof(address)), 0; }

@@ -260,7 +260,8 @@ TEST(SomeGradients, AreThoseOfAll) {
         compile(def, {.entry = "backward of k, w", .dtype = F32, .sizes = check::sizes_for(def, problem)});
         ADD_FAILURE();
     } catch (const RuntimeError& error) {
-        EXPECT_STREQ(error.what(), "gated_delta_net: entry: expected 'backward of' some of q, k, v, g, beta, scale, got 'w'");
+        EXPECT_STREQ(error.what(),
+                     "gated_delta_net: entry: expected 'backward of' some of q, k, v, g, beta, scale, got 'w'");
     }
 }
 

@@ -89,6 +89,9 @@ RC_GTEST_PROP(LateFactors, KeepsResults, (const Choices& choices)) {
 RC_GTEST_PROP(DeepestLast, KeepsResults, (const Choices& choices)) {
     assert_preserves(choices, [](const ir::Function& fn) { return graph::deepest_last(graph::optimize(fn)); });
 }
+RC_GTEST_PROP(SumApart, KeepsResults, (const Choices& choices)) {
+    assert_preserves(choices, [](const ir::Function& fn) { return graph::sum_apart(graph::optimize(fn)); });
+}
 RC_GTEST_PROP(HoistScales, KeepsResults, (const Choices& choices)) {
     const RandomFunction random = random_function(choices);
     for (const char* axis : {"V", "K", ""})

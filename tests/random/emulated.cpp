@@ -132,11 +132,14 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                 }
                 const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64), made.entry);
                 ++tally[std::string("emulated: backward, ") + plan::to_string(made.plan.schedule.engine)];
-                // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
-                constexpr double kOfTf32 = 0x1p-11;
-                const bool cuts = made.plan.schedule.warp_groups() && made.program.dtype == BF16;
+                UnitsRound units;
+                if (made.plan.schedule.warp_groups()) {
+                    units.floats = 0x1p-16;  // of numbers up to half a last bit
+                    // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
+                    if (made.program.dtype == BF16) units.decayed = 0x1p-11;
+                }
                 return problem.faults([&](check::Buffers& buffers) { run_once(buffers.call()); },
-                                      made.plan.schedule.chunk, tally, cuts ? kOfTf32 : BackwardProblem::kLastBits);
+                                      made.plan.schedule.chunk, tally, units);
             }};
 }
 

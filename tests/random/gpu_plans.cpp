@@ -61,7 +61,6 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 }  // namespace
 
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
-    if (s.program.dtype == F32) return std::nullopt;
     const Typed typed(s.program);
     target::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);

@@ -156,7 +156,7 @@ BackwardProblem::BackwardProblem(const Program& program, check::Problem shape, c
 }
 
 std::vector<std::string> BackwardProblem::faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk,
-                                                 Tally& tally, double decayed) const {
+                                                 Tally& tally, const UnitsRound& units) const {
     check::Buffers buffers = make_buffers(back_, shape_);
     const check::Reference reference = check::backward_reference(buffers, program_.def, chunk);
     check::clear_results(buffers);
@@ -165,7 +165,7 @@ std::vector<std::string> BackwardProblem::faults(const std::function<void(check:
     std::vector<std::string> found;
     for (const check::Difference& d : report.differences) {
         if (d.ok) continue;
-        const double expected = kTimesSpread * spread(buffers, reference, d, chunk, decayed);
+        const double expected = kTimesSpread * spread(buffers, reference, d, chunk, units);
         if (d.relative_rms <= expected || !(expected <= kNothingToSay)) {
             ++tally["gradients explained by rounding"];
             continue;
@@ -178,7 +178,7 @@ std::vector<std::string> BackwardProblem::faults(const std::function<void(check:
 }
 
 double BackwardProblem::spread(const check::Buffers& buffers, const check::Reference& reference,
-                               const check::Difference& d, std::int64_t chunk, double decayed) const {
+                               const check::Difference& d, std::int64_t chunk, const UnitsRound& units) const {
     constexpr int kTrials = 3;
     interp::Sizes sizes(program_.sizes.begin(), program_.sizes.end());
     sizes["C"] = chunk;
@@ -191,7 +191,7 @@ double BackwardProblem::spread(const check::Buffers& buffers, const check::Refer
             const interp::Outcome off = interp::run_program_gradient(
                 {program_.def, made_.interface, made_.program, made_.adjoint},
                 buffers.sequence(at / buffers.heads(), at % buffers.heads()), sizes,
-                rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial), decayed));
+                rounding(program_.dtype, i * kTrials + static_cast<std::uint64_t>(trial), units));
             const interp::Outcome& right = reference.outcomes[i];
             const interp::Value &a = (d.is_state ? right.states : right.outputs).at(d.name),
                                 &b = (d.is_state ? off.states : off.outputs).at(d.name);

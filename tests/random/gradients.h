@@ -6,6 +6,7 @@
 
 #include "program/backward.h"
 #include "tests/random/examine.h"
+#include "tests/random/oracle.h"
 
 namespace forge::fuzz {
 
@@ -16,17 +17,15 @@ class BackwardProblem {
     BackwardProblem(const Program& program, check::Problem shape, const std::string& entry = "backward");
 
     /// What is wrong with what the call leaves in the buffers; nothing if all is well. `chunk`: of its kernels.
-    /// `decayed`: as of `rounding`.
     std::vector<std::string> faults(const std::function<void(check::Buffers&)>& call, std::int64_t chunk, Tally& tally,
-                                    double decayed = kLastBits) const;
-    static constexpr double kLastBits = 0x1p-22;
+                                    const UnitsRound& units = {}) const;
 
   private:
     static constexpr double kTimesSpread = 4, kNothingToSay = 0.25;
 
     /// What rounding does to a gradient, by the interpreter, as a part of what errors are relative to.
     [[nodiscard]] double spread(const check::Buffers& buffers, const check::Reference& reference,
-                                const check::Difference& d, std::int64_t chunk, double decayed) const;
+                                const check::Difference& d, std::int64_t chunk, const UnitsRound& units) const;
 
     const Program& program_;
     Program back_;  ///< with the tensors of its backward pass

@@ -21,13 +21,15 @@ constexpr double kNothingToSay = 0.25;  ///< relative: a bound beyond says nothi
 constexpr int kTrials = 3;
 constexpr double kFloat64 = 1e-8;  ///< relative; float64 rounds at 1e-16, a wrong term shows at 1e-3
 
-double half_bits(DType dtype) { return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0x1p-11 : kLastBits; }
+double half_bits(DType dtype, const UnitsRound& units) {
+    return dtype == BF16 ? 0x1p-8 : dtype == F16 ? 0x1p-11 : units.floats;
+}
 
 /// Moves every value by what rounding may.
 class Rounding {
   public:
-    Rounding(DType dtype, std::uint64_t seed, double decayed)
-        : random_(seed), half_(half_bits(dtype)), decayed_(decayed) {}
+    Rounding(DType dtype, std::uint64_t seed, const UnitsRound& units)
+        : random_(seed), half_(half_bits(dtype, units)), decayed_(units.decayed) {}
 
     void operator()(const ir::Function& fn, ir::ValueId v, interp::Value& value) {
         const ir::Op& op = fn.op(v);
@@ -143,7 +145,9 @@ double relative_rms(const std::vector<interp::Outcome>& want, const std::vector<
 
 }  // namespace
 
-interp::Touch rounding(DType dtype, std::uint64_t seed, double decayed) { return Rounding(dtype, seed, decayed); }
+interp::Touch rounding(DType dtype, std::uint64_t seed, const UnitsRound& units) {
+    return Rounding(dtype, seed, units);
+}
 
 Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
     : shape(problem),

@@ -38,10 +38,14 @@ class Problem {
     mutable std::map<std::string, double> spreads_;
 };
 
-/// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type. Products of
-/// what decays from token to token may be off by `decayed`: matrix units round their operands, which are no values of
-/// the program, once they have decayed.
-interp::Touch rounding(DType dtype, std::uint64_t seed, double decayed = 0x1p-22);
+/// What matrix units round beyond what the inputs' type does: of products of what decays from token to token the
+/// operands, which are no values of the program, once they have decayed; of float32 inputs the operands of all
+/// products, which are of two parts of 16 bits.
+struct UnitsRound {
+    double decayed = 0x1p-22, floats = 0x1p-22;
+};
+/// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type.
+interp::Touch rounding(DType dtype, std::uint64_t seed, const UnitsRound& units = {});
 
 /// Step, phases, joined program and optimised program in float64: what differs.
 std::vector<std::string> faults_in_float64(const Program& program, const check::Problem& problem, std::int64_t chunk);

@@ -43,6 +43,8 @@ TEST(RoundedOperands, AreWithinTheToleranceWhereNothingCancels) {
             EXPECT_LE(worst(def, "backward", dtype).relative_rms, check::gradient_tolerance(dtype)) << name;
         }
         EXPECT_LE(worst(def, "forward", F32).relative_rms, 1e-6) << name;
+        EXPECT_GT(worst(def, "backward", F32).relative_rms, 1e-6) << name;
+        EXPECT_LE(worst(def, "backward", F32).relative_rms, check::gradient_tolerance(F32)) << name;
     }
 }
 

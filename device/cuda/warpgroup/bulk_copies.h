@@ -4,6 +4,7 @@
 
 #include "../ptx/barrier.h"
 #include "../ptx/bulk.h"
+#include "floats.h"
 #include "move.h"
 #include "part.h"
 
@@ -50,7 +51,7 @@ FORGE_DEVICE void each_box(const O& o, Use use) {
     for (int col = 0; col < O::kCols; col += kPanel)
 #pragma unroll
         for (int row = 0; row < O::kRows; row += kBoxRows)
-            use(ptx::shared_address(o.data) + (col * O::kRows + row * kPanel) * 2, col, row);
+            use(ptx::shared_address(o.data) + (col / kPanel * O::kPanelNumbers + row * kPanel) * 2, col, row);
 }
 
 template <class O>
@@ -58,6 +59,24 @@ FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Siz
     each_box(o, [&](unsigned shared, int col, int row) {
         ptx::tensor_load(shared, m.map, m.col + col, m.row + static_cast<int>(first) + row, m.head, m.sequence, filled);
     });
+}
+
+/// Of a matrix of floats, which are split when they have arrived (floats.h).
+template <class O>
+FORGE_DEVICE void copy_floats(unsigned filled, const O& o, const Mapped& m, Size first) {
+    each_box(o, [&](unsigned, int col, int row) {
+        ptx::tensor_load(ptx::shared_address(detail::place_of_float(o, row, col)), m.map, m.col + col,
+                         m.row + static_cast<int>(first) + row, m.head, m.sequence, filled);
+    });
+}
+
+/// The same of some rows of an image of floats of ROWS, or all.
+template <int ROWS, class O>
+FORGE_DEVICE void copy_float_image(unsigned filled, const O& o, const float* src) {
+#pragma unroll
+    for (int panel = 0; panel < O::kCols; panel += kPanel)
+        ptx::bulk_load(ptx::shared_address(detail::place_of_float(o, 0, panel)),
+                       src + FloatImage<ROWS>::place(0, panel), O::kRows * kPanel * 4, filled);
 }
 
 /// The operand as an earlier kernel stored it.

@@ -95,9 +95,13 @@ FORGE_DEVICE Fragment<M, N> copied(const Fragment<M, N>& f) {
     return copy;
 }
 
-/// A fragment rounded to 16 bits, as a product's first operand takes it.
+/// A fragment rounded to 16 bits, as a product's first operand takes it. Parts > 1: `rest` is what rounding took.
+template <class T, int M, int N, int Parts = 1>
+struct Packed : Packed<T, M, N, 1> {
+    Packed<T, M, N, Parts - 1> rest;
+};
 template <class T, int M, int N>
-struct Packed {
+struct Packed<T, M, N, 1> {
     unsigned x[M / 64][N / 16][4];
 };
 
@@ -135,6 +139,21 @@ FORGE_DEVICE Fragment<M, N> rest_of(const Fragment<M, N>& f, const Packed<T, M, 
     return rest;
 }
 
+/// The fragment in 16 bits, or what rounding took, …
+template <class T, int M, int N, int PARTS>
+FORGE_DEVICE const Packed<T, M, N>& part_of(const Packed<T, M, N, PARTS>& p, int which) {
+    if constexpr (PARTS > 1) return which == 0 ? p : part_of(p.rest, which - 1);
+    else return p;
+}
+
+/// … in so many parts.
+template <class T, int PARTS, int M, int N>
+FORGE_DEVICE Packed<T, M, N, PARTS> pack_parts(const Fragment<M, N>& f) {
+    const Packed<T, M, N> p = pack<T>(f);
+    if constexpr (PARTS > 1) return {p, pack_parts<T, PARTS - 1>(rest_of(f, p))};
+    else return p;
+}
+
 namespace detail {
 
 /// f(blocks, address of this lane's row of one of them), for groups of 16 x 16 of an M x N fragment and the operand
@@ -158,36 +177,39 @@ FORGE_DEVICE void each_block(const O& operand, F f) {
 
 /// The operand, or its transpose, as a packed fragment.
 template <bool TRANSPOSE, int M, int N, class O>
-FORGE_DEVICE Packed<typename O::T, M, N> load_packed(const O& operand) {
+FORGE_DEVICE Packed<typename O::T, M, N> load_packed(const O& operand, int part = 0) {
     Packed<typename O::T, M, N> p;
-    detail::each_block<M, N, TRANSPOSE>(
-        operand, [&](int m, int n, unsigned address) { ptx::load_blocks<TRANSPOSE>(p.x[m][n], address); });
+    detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) {
+        ptx::load_blocks<TRANSPOSE>(p.x[m][n], address + part * O::kPart * 2);
+    });
     return p;
 }
 template <bool TRANSPOSE, int M, int N, class O>
 FORGE_DEVICE Fragment<M, N> load_fragment(const O& operand) {
-    static_assert(O::kParts == 1);
-    return unpack(load_packed<TRANSPOSE, M, N>(operand));
+    Fragment<M, N> f = unpack(load_packed<TRANSPOSE, M, N>(operand));
+#pragma unroll
+    for (int part = 1; part < O::kParts; ++part) {
+        const Fragment<M, N> rest = unpack(load_packed<TRANSPOSE, M, N>(operand, part));
+#pragma unroll
+        for (int n = 0; n < Fragment<M, N>::kRegisters; ++n) f.x[n] += rest.x[n];
+    }
+    return f;
 }
 
-template <bool TRANSPOSE, class O, class T, int M, int N>
-FORGE_DEVICE void store_fragment(const O& operand, const Packed<T, M, N>& p) {
-    detail::each_block<M, N, TRANSPOSE>(
-        operand, [&](int m, int n, unsigned address) { ptx::store_blocks<TRANSPOSE>(address, p.x[m][n]); });
+template <bool TRANSPOSE, class O, class T, int M, int N, int PARTS>
+FORGE_DEVICE void store_fragment(const O& operand, const Packed<T, M, N, PARTS>& p) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) {
+            ptx::store_blocks<TRANSPOSE>(address + part * O::kPart * 2, part_of(p, part).x[m][n]);
+        });
 }
 
 /// The fragment, or its transpose, as an operand.
 template <bool TRANSPOSE, class O, int M, int N>
 FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
     using T = typename O::T;
-    const Packed<T, M, N> p = pack<T>(f);
-    store_fragment<TRANSPOSE>(operand, p);
-    if constexpr (O::kParts == 2) {
-        const Packed<T, M, N> q = pack<T>(rest_of(f, p));
-        detail::each_block<M, N, TRANSPOSE>(operand, [&](int m, int n, unsigned address) {
-            ptx::store_blocks<TRANSPOSE>(address + O::kPart * 2, q.x[m][n]);
-        });
-    }
+    store_fragment<TRANSPOSE>(operand, pack_parts<T, O::kParts>(f));
 }
 
 }  // namespace forge::cuda

@@ -15,17 +15,15 @@ FORGE_DEVICE Fragment<64, 64>& quarter_of(Fragment<128, 128>& a, int row, int co
     return *reinterpret_cast<Fragment<64, 64>*>(&a.template block<64>(row, col));
 }
 
-/// a b; `work` has room for both parts of b. The product of the two rests is below the last bit.
+/// a b; `work` has room for both parts of b.
 FORGE_DEVICE Fragment<64, 64> multiply_in_parts(const Fragment<64, 64>& a, const Fragment<64, 64>& b, float* work) {
     const Operand<bf16, 64, 64, 2> right(work);
-    const Operand<bf16, 64, 64> rounded(work);
     sync();
     store_fragment<false>(right, b);
-    const Packed<bf16, 64, 64> left = pack<bf16>(a), rest = pack<bf16>(rest_of(a, left));
+    const Packed<bf16, 64, 64, 2> left = pack_parts<bf16, 2>(a);
     publish();
     Fragment<64, 64> product;
-    issue_multiply<Acc::Set, Along::Rows>(product, rest, rounded);
-    issue_multiply<Acc::Add, Along::Rows>(product, left, right);
+    issue_multiply<Acc::Set, Along::Rows>(product, left, right);
     finish<0>(product);
     return product;
 }

@@ -9,6 +9,7 @@
 #include "decay_apply.h"
 #include "decay_products.h"
 #include "decays.h"
+#include "floats.h"
 #include "fragment.h"
 #include "inverse.h"
 #include "inverse_of_two.h"

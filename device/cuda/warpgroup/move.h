@@ -31,7 +31,7 @@ struct Bands {
     static constexpr int kCols = O::kCols % (2 * kPanel) == 0 ? 2 * kPanel : kPanel, kCount = O::kCols / kCols;
     static constexpr int kRow = kCols / kPiece, kStep = kThreads / kRow;
     static_assert(kStep % 8 == 0 && O::kRows % kStep == 0, "one swizzle for all of a thread's pieces");
-    static constexpr int kNumbers = O::kRows * kCols;  ///< of a band
+    static constexpr int kNumbers = O::kRows * kCols * O::kParts;  ///< of a band
 
     int row = thread() / kRow, col = thread() % kRow * kPiece;  ///< of this thread's first piece
     FORGE_DEVICE int place() const { return O::place(row, col); }
@@ -82,7 +82,7 @@ FORGE_DEVICE void store_pieces(typename O::T* dst, Size row_stride, const O& o, 
 template <class O>
 FORGE_DEVICE void store_numbers(typename O::T* dst, Size row_stride, Size col_stride, const O& o, int rows) {
 #pragma unroll 1
-    for (int n = thread(); n < O::kPart; n += kThreads) {
+    for (int n = thread(); n < O::kRows * O::kCols; n += kThreads) {
         const int row = n / O::kCols, col = n % O::kCols;
         if (row < rows) dst[row * row_stride + col * col_stride] = o.data[O::place(row, col)];
     }
@@ -90,7 +90,7 @@ FORGE_DEVICE void store_numbers(typename O::T* dst, Size row_stride, Size col_st
 template <class Who, class O>
 FORGE_DEVICE void move_numbers(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {
 #pragma unroll 1
-    for (int n = Who::self(); n < O::kPart; n += Who::kCount) {
+    for (int n = Who::self(); n < O::kRows * O::kCols; n += Who::kCount) {
         const int row = n / O::kCols, col = n % O::kCols;
         o.data[O::place(row, col)] = row < rows ? src[row * row_stride + col * col_stride] : typename O::T{0};
     }
@@ -130,8 +130,7 @@ FORGE_DEVICE void start_image(const O& o, const float* src) {
 /// The same of some rows of an image of ROWS, whose panels of columns lie one after the other.
 template <int ROWS, class O>
 FORGE_DEVICE void start_image_part(const O& o, const float* src) {
-    static_assert(O::kParts == 1);
-    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a panel
+    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a part of a panel
     const unsigned to = ptx::shared_address(o.data);
     for (int n = thread(); n < O::kPieces; n += kThreads)
         ptx::copy_16(to + static_cast<unsigned>(n) * 16,
@@ -221,8 +220,7 @@ FORGE_DEVICE void store_image(float* dst, const O& o) {
 /// The same, of some rows of an image of ROWS.
 template <int ROWS, class O>
 FORGE_DEVICE void store_image_part(float* dst, const O& o) {
-    static_assert(O::kParts == 1);
-    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a panel
+    constexpr int kPieces = O::kRows * kPanel / kPiece, kWhole = ROWS * kPanel / kPiece;  // of a part of a panel
     for (int n = thread(); n < O::kPieces; n += kThreads)
         reinterpret_cast<uint4*>(dst)[n / kPieces * kWhole + n % kPieces] = reinterpret_cast<const uint4*>(o.data)[n];
 }
@@ -267,6 +265,21 @@ FORGE_DEVICE void store_rows(float* dst, Size row_stride, Size col_stride, const
             for (int m = 0; m + 2 < Fragment<M, N>::kRegisters; ++m) rest.x[m] = rest.x[m + 2];
         }
     }
+}
+
+/// The same of a fragment that holds the transpose; of `cols` columns.
+template <int M, int N>
+FORGE_DEVICE void store_columns(float* dst, Size row_stride, Size col_stride, const Fragment<M, N>& f, int rows,
+                                int cols = M) {
+    each_row<M, N>([&](int index, int i, int j) {
+        if (i >= cols) return;
+        float* p = dst + i * col_stride + j * row_stride;
+#pragma unroll
+        for (int n = 0; n < N / 8; ++n, p += 8 * row_stride) {
+            if (j + n * 8 < rows) p[0] = f.x[index + n * 4];
+            if (j + n * 8 + 1 < rows) p[row_stride] = f.x[index + n * 4 + 1];
+        }
+    });
 }
 
 /// A summary of a part of a sequence for a state's block; a stride is 0 where all rows or columns have the same number.

@@ -24,6 +24,17 @@ FORGE_DEVICE constexpr unsigned distance(int contraction, int other, int part) {
 /// Columns that one instruction takes of N.
 __host__ __device__ constexpr int columns_at_once(int n) { return n % 128 == 0 ? 128 : 64; }
 
+/// f(left, right) for the pairs of parts that are multiplied: not those whose product has no bits that matter beside
+/// what rounding took from the last parts.
+template <int LEFT, int RIGHT, class F>
+FORGE_DEVICE void each_pair_of_parts(F f) {
+#pragma unroll
+    for (int right = 0; right < RIGHT; ++right)
+#pragma unroll
+        for (int left = 0; left < LEFT; ++left)
+            if (left + right < (LEFT > RIGHT ? LEFT : RIGHT)) f(left, right);
+}
+
 /// f(m, n, k) for every instruction of an M x N product over K.
 template <int M, int N, int K, class F>
 FORGE_DEVICE void each_instruction(F f) {
@@ -38,24 +49,22 @@ FORGE_DEVICE void each_instruction(F f) {
 }  // namespace detail
 
 /// First operand from registers.
-template <Acc ACC, Along B, class T, int M, int N, int K, class O>
-FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const Packed<T, M, K>& a, const O& b) {
+template <Acc ACC, Along B, class T, int M, int N, int K, int PARTS, class O>
+FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const Packed<T, M, K, PARTS>& a, const O& b) {
     constexpr int kCols = detail::columns_at_once(N), kSign = ACC == Acc::Sub ? -1 : 1;
     const Descriptor right = b.template descriptor<B == Along::Rows>();
     pin(d);
     ptx::wgmma_fence();
-#pragma unroll
-    for (int part = 0; part < O::kParts; ++part)
+    detail::each_pair_of_parts<PARTS, O::kParts>([&](int p, int q) {
         detail::each_instruction<M, N, K>([&](int m, int n, int k) {
-            const unsigned long long second = right.at(detail::distance<O, B>(k, n, part));
+            const unsigned long long second = right.at(detail::distance<O, B>(k, n, q));
+            const auto& first = part_of(a, p).x[m / 64][k / 16];
             auto& sum = d.template block<kCols>(m, n);
-            if (ACC == Acc::Set && part == 0 && k == 0)
-                ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16],
-                                                                                               second);
-            else
-                ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, a.x[m / 64][k / 16],
-                                                                                              second);
+            if (ACC == Acc::Set && p + q == 0 && k == 0)
+                ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, first, second);
+            else ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, first, second);
         });
+    });
     ptx::wgmma_commit();
 }
 
@@ -68,19 +77,19 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
                      right = b.template descriptor<B == Along::Rows>();
     pin(d);
     ptx::wgmma_fence();
-#pragma unroll
-    for (int parts = 0; parts < L::kParts * R::kParts; ++parts)
+    detail::each_pair_of_parts<L::kParts, R::kParts>([&](int p, int q) {
         detail::each_instruction<M, N, K>([&](int m, int n, int k) {
-            const unsigned long long first = left.at(detail::distance<L, A>(k, m, parts % L::kParts)),
-                                     second = right.at(detail::distance<R, B>(k, n, parts / L::kParts));
+            const unsigned long long first = left.at(detail::distance<L, A>(k, m, p)),
+                                     second = right.at(detail::distance<R, B>(k, n, q));
             auto& sum = d.template block<kCols>(m, n);
-            if (ACC == Acc::Set && parts == 0 && k == 0)
+            if (ACC == Acc::Set && p + q == 0 && k == 0)
                 ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first,
                                                                                                           second);
             else
                 ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, A == Along::Rows, B == Along::Rows>::ss(sum, first,
                                                                                                          second);
         });
+    });
     ptx::wgmma_commit();
 }
 

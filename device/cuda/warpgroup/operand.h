@@ -2,8 +2,8 @@
 /// 128 bytes, whose 16-byte pieces lie swizzled by the row's number modulo 8 (the hardware's 128-byte swizzle). The
 /// same image passes through global memory between kernels.
 ///
-/// Parts = 2: a second matrix behind the first holds what rounding took from the first, for operands that need more
-/// than the 8 bits of a bf16.
+/// Parts > 1: behind each panel lies one of what rounding took from it, and behind that of what it took from those, for
+/// operands that need more than the 8 bits of a bf16.
 #pragma once
 
 #include "../portable/io.h"
@@ -47,7 +47,8 @@ template <class Element, int Rows, int Cols, int Parts = 1>
 struct Operand {
     using T = Element;
     static constexpr int kRows = Rows, kCols = Cols, kParts = Parts;
-    static constexpr int kPart = Rows * Cols;  ///< numbers
+    static constexpr int kPart = Rows * kPanel;  ///< numbers of a part of a panel
+    static constexpr int kPanelNumbers = Parts * kPart;
     static constexpr int kPieces = Parts * Rows * Cols / kPiece;
     T* data;  ///< 1024-byte aligned
 
@@ -55,61 +56,60 @@ struct Operand {
 
     /// Where an element lies, in numbers from `data`.
     FORGE_DEVICE static int place(int row, int col) {
-        return col / kPanel * Rows * kPanel + row * kPanel + ((col % kPanel / kPiece) ^ (row % 8)) * kPiece +
+        return col / kPanel * kPanelNumbers + row * kPanel + ((col % kPanel / kPiece) ^ (row % 8)) * kPiece +
                col % kPiece;
     }
 
     /// The same for `rows` rows and `cols` columns more, multiples of 8 and of 32: `at` lies in one of the first 32
     /// columns.
     FORGE_DEVICE static int place_from(int at, int rows, int cols) {
-        return (at ^ cols % kPanel) + cols / kPanel * Rows * kPanel + rows * kPanel;
+        return (at ^ cols % kPanel) + cols / kPanel * kPanelNumbers + rows * kPanel;
     }
 
     /// The matrix units' description of the whole: contraction along the rows of memory or along its columns, and where
     /// a step of 8 in it, or of 64 beside it, leads. PTX ISA, "Matrix Descriptor Format".
     template <bool ROWS>
     FORGE_DEVICE Descriptor descriptor() const {
-        constexpr unsigned kSwizzle128 = 1u << 30, kEightRows = 1024 >> 4, kNextPanel = Rows * 128 >> 4;
+        constexpr unsigned kSwizzle128 = 1u << 30, kEightRows = 1024 >> 4, kNextPanel = kPanelNumbers * 2 >> 4;
         return {(ROWS ? kNextPanel : 1u) << 16 | ptx::shared_address(data) >> 4, kSwizzle128 | kEightRows};
     }
     /// How far the part of it that begins at (row, col) lies from its beginning, in the units of descriptors.
     FORGE_DEVICE static constexpr unsigned distance(int row, int col, int part) {
-        return static_cast<unsigned>(part * kPart * 2 + col / kPanel * Rows * 128 + row * 128 + col % kPanel * 2) >> 4;
+        return static_cast<unsigned>((col / kPanel * Parts + part) * kPart * 2 + row * 128 + col % kPanel * 2) >> 4;
     }
 
     FORGE_DEVICE float number(int row, int col) const { return to_float(data[place(row, col)]); }
     /// Elements (row, col) and (row, col + 1); col is even.
-    FORGE_DEVICE pair at(int row, int col) const {
-        pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + place(row, col)));
-        if constexpr (Parts == 2)
-            x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + place(row, col)));
-        return x;
-    }
+    FORGE_DEVICE pair at(int row, int col) const { return at_place(place(row, col)); }
     FORGE_DEVICE pair at_place(int element) const {
         pair x = HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + element));
-        if constexpr (Parts == 2) x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + kPart + element));
+#pragma unroll
+        for (int part = 1; part < Parts; ++part)
+            x = x + HalfOf<T>::unpack(*reinterpret_cast<const unsigned*>(data + part * kPart + element));
         return x;
     }
     /// Four from (row, col) on; col is a multiple of 4.
     FORGE_DEVICE vec four_at(int row, int col) const {
-        const uint2 bits = *reinterpret_cast<const uint2*>(data + place(row, col));
-        const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
-        vec x = {{a.x[0], a.x[1], b.x[0], b.x[1]}};
-        if constexpr (Parts == 2) {
-            const uint2 rest = *reinterpret_cast<const uint2*>(data + kPart + place(row, col));
-            const pair c = HalfOf<T>::unpack(rest.x), d = HalfOf<T>::unpack(rest.y);
-            x = x + vec{{c.x[0], c.x[1], d.x[0], d.x[1]}};
-        }
+        vec x = four_of(*reinterpret_cast<const uint2*>(data + place(row, col)));
+#pragma unroll
+        for (int part = 1; part < Parts; ++part)
+            x = x + four_of(*reinterpret_cast<const uint2*>(data + part * kPart + place(row, col)));
         return x;
     }
     FORGE_DEVICE void put_four(int row, int col, const vec& x) const {
-        const uint2 bits = make_uint2(HalfOf<T>::pack(x.x[0], x.x[1]), HalfOf<T>::pack(x.x[2], x.x[3]));
-        *reinterpret_cast<uint2*>(data + place(row, col)) = bits;
-        if constexpr (Parts == 2) {
-            const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
-            *reinterpret_cast<uint2*>(data + kPart + place(row, col)) = make_uint2(
-                HalfOf<T>::pack(x.x[0] - a.x[0], x.x[1] - a.x[1]), HalfOf<T>::pack(x.x[2] - b.x[0], x.x[3] - b.x[1]));
+        vec rest = x;
+#pragma unroll
+        for (int part = 0; part < Parts; ++part) {
+            const uint2 bits = make_uint2(HalfOf<T>::pack(rest.x[0], rest.x[1]), HalfOf<T>::pack(rest.x[2], rest.x[3]));
+            *reinterpret_cast<uint2*>(data + part * kPart + place(row, col)) = bits;
+            if (part + 1 < Parts) rest = rest - four_of(bits);
         }
+    }
+
+  private:
+    FORGE_DEVICE static vec four_of(uint2 bits) {
+        const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
+        return {{a.x[0], a.x[1], b.x[0], b.x[1]}};
     }
 };
 

@@ -61,7 +61,7 @@ FORGE_DEVICE void start_part(const O& o, const typename O::T* src, Size row_stri
     if (bytes == 8) return start_part_pieces<Who, 8>(o, src, row_stride, begin, rows, cols);
     if (bytes == 4) return start_part_pieces<Who, 4>(o, src, row_stride, begin, rows, cols);
 #pragma unroll 1
-    for (int n = Who::self() + begin * O::kCols; n < O::kPart; n += Who::kCount) {
+    for (int n = Who::self() + begin * O::kCols; n < O::kRows * O::kCols; n += Who::kCount) {
         const int row = n / O::kCols, col = n % O::kCols;
         o.data[O::place(row, col)] =
             row < rows && col < cols ? src[row * row_stride + col * col_stride] : typename O::T{0};
@@ -135,7 +135,7 @@ FORGE_DEVICE void store_operand(typename O::T* dst, Size row_stride, Size col_st
     if (bytes == 8) return detail::store_part_pieces<8>(dst, row_stride, o, rows, cols);
     if (bytes == 4) return detail::store_part_pieces<4>(dst, row_stride, o, rows, cols);
 #pragma unroll 1
-    for (int n = thread(); n < O::kPart; n += kThreads) {
+    for (int n = thread(); n < O::kRows * O::kCols; n += kThreads) {
         const int row = n / O::kCols, col = n % O::kCols;
         if (row < rows && col < cols) dst[row * row_stride + col * col_stride] = o.data[O::place(row, col)];
     }

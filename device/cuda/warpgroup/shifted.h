@@ -26,7 +26,7 @@ FORGE_DEVICE void start_shifted(const O& o, const typename O::T* src, Size row_s
         });
     } else {
 #pragma unroll 1
-        for (int n = Who::self() + begin * O::kCols; n < O::kPart; n += Who::kCount) {
+        for (int n = Who::self() + begin * O::kCols; n < O::kRows * O::kCols; n += Who::kCount) {
             const int row = n / O::kCols, col = n % O::kCols;
             o.data[O::place(row, col)] = row < rows ? from[row * row_stride + col * col_stride] : typename O::T{0};
         }

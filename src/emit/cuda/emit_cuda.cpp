@@ -57,6 +57,7 @@ Source tiles_source(const plan::Plan& plan) {
     const bool warp_groups = plan.schedule.warp_groups();
     cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
     if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
+    if (plan.schedule.operand_parts > 1) cuda.defines.emplace_back("FORGE_FLOAT_OPERANDS");
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
     if (plan.schedule.holds_states)

@@ -5,6 +5,7 @@
 #include "emit/cuda/fragment_loops.h"
 #include "emit/cuda/fragment_states.h"
 #include "emit/kernel.h"
+#include "emit/statements.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -38,7 +39,14 @@ bool FragmentBody::is_written(ValueId v) const {
     return op.code != Opcode::Param && !ir::is_view(op.code) && op.layout->space != Space::Reg && !inputs_.is_vector(v);
 }
 
+bool FragmentBody::loads_shifted() const {
+    for (ValueId v = 0; v < fn_.size(); ++v)
+        if (c_.is_param(v, Role::Shifted) && !c_.is_operand(v)) return true;
+    return false;
+}
+
 bool FragmentBody::writes_memory() const {
+    if (loads_shifted()) return true;
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (is_written(v) && is_mine(v) && !is_passed(v) &&
             (c_.in_tile(v) || c_.is_operand(v) || c_.kernel.tiles.work.contains(v)))
@@ -67,7 +75,7 @@ ValueId first_operand(const Op& product) { return product.args[product.layout->s
 
 void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
     const bool image = c_.is_operand(v) || fn_.op(v).layout->space == Space::Spill;
-    if (image) out_.line("const {} {}({});", inputs_.operand_type(v), c_.name(v), place);
+    if (image) out_.line("const {} {}({});", inputs_.buffer_type(v), c_.name(v), place);
     else out_.line("float* const {} = {};  // {}", c_.name(v), place, forge::to_string(fn_.op(v).type.shape));
 }
 
@@ -103,7 +111,8 @@ void FragmentBody::declare_arrived() {
 void FragmentBody::declare_images() {
     for (ValueId v = 0; v < fn_.size(); ++v)
         if (c_.is_param(v, Role::Spill) && fn_.op(v).layout->space == Space::Spill) {
-            if (!transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type).empty())
+            if (!transfers_.is_split_later(fn_.op(v).attrs.name) &&
+                !transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type).empty())
                 throw InternalError("emit: some rows of an image are read where they lie: " + ir::described(fn_, v));
             declare_buffer(v, transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at));
         }
@@ -115,6 +124,7 @@ void FragmentBody::begin_chunk(Statement arrive) {
     if (plan::in_order(loop_)) declare_arrived();
     declare_images();
     pack_states();
+    if (role_ != 0 && loads_shifted()) out_.add(group_barrier());  // the chunk before has read them
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (c_.is_param(v, Role::Mask) && !inputs_.is_vector(v))
             c_.next("token_mask", {}, c_.memory(v)),
@@ -160,6 +170,7 @@ void FragmentBody::operation(ValueId v) {
     if (!in_loops) out_.begin({Kind::Operation, c_.name(v)}, "");
     if (tile::arrives_late(fn_, v)) inputs_.start_late(v);
     if (is_written(v)) {
+        split_what_is_read(v);
         if (const tile::DecayGroup* const group = decays_.with(v)) {
             if (group->head() == v) decay_group(*group);
         } else if (ir::is_matmul(op.code)) product(v);
@@ -171,6 +182,20 @@ void FragmentBody::operation(ValueId v) {
     for (const ir::Result& r : fn_.results)
         if (r.value == v) store_result(r);
     if (!in_loops) out_.end();
+}
+
+/// Of what this operation reads, and what its loop makes beside it, inputs that have arrived as floats.
+void FragmentBody::split_what_is_read(ValueId v) {
+    std::vector<ValueId> reads = tile::tiles_read_by(fn_, v);
+    for (const ValueId u : joined_to(v))
+        for (const ValueId t : tile::tiles_read_by(fn_, u)) reads.push_back(t);
+    for (const ValueId t : reads) split(t);
+}
+
+void FragmentBody::split(ValueId v) {
+    if (!inputs_.arrives_as_floats(v) || !split_.insert(v).second) return;
+    c_.next("split " + c_.name(v), c_.memory(v), c_.memory(v));
+    out_.line("split_floats({});", c_.name(v));
 }
 
 void FragmentBody::sum_first_gates() {
@@ -291,7 +316,7 @@ void FragmentBody::product(ValueId v) {
 
 void FragmentBody::store_fragment(ValueId v) {
     const ValueId from = fn_.op(v).args[0];
-    const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == 1;
+    const bool packed = packed_.contains(from) && fn_.op(v).layout->parts == plan_.schedule.operand_parts;
     c_.moves("store_fragment " + c_.name(v), {kernel::registers(c_.name(from) + (packed ? "_packed" : ""))},
              c_.memory(v));
     out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v),
@@ -323,7 +348,10 @@ void FragmentBody::spread_fragment(ValueId v) {
 void FragmentBody::pack(ValueId v) {
     if (!packed_.insert(v).second) return;
     c_.moves("pack " + c_.name(v), c_.held(v), {kernel::registers(c_.name(v) + "_packed")});
-    out_.line("const auto {0}_packed = pack<{1}>({0});", c_.name(v), inputs_.half());
+    const int parts = plan_.schedule.operand_parts;
+    const std::string function =
+        parts == 1 ? "pack<" + inputs_.half() : fmt::format("pack_parts<{}, {}", inputs_.half(), parts);
+    out_.line("const auto {0}_packed = {1}>({0});", c_.name(v), function);
 }
 
 // Results.
@@ -332,6 +360,8 @@ void FragmentBody::store_result(const ir::Result& r) {
     if (tile::is_carried(r.role) || r.role == Role::Before) return;
     const ValueId v = r.value;
     if (fn_.op(v).layout->space == Space::Spill) return;  // as it is made
+    if (r.role == Role::Spill && (c_.is_fragment(v) || c_.is_operand(v)) && transfers_.is_split_later(r.name))
+        return store_float_image(r);
     if (c_.is_fragment(v)) return store_rows(r);
     if (!c_.is_operand(v))
         return r.role == Role::Spill ? transfers_.store_spill(r.name, v, "block", r.at) : transfers_.store_output(r);
@@ -368,12 +398,23 @@ std::string FragmentBody::output_part(const ir::Result& r) const {
     return part.empty() ? "" : ", " + part;
 }
 
+/// As readers split it, from registers where it is a fragment.
+void FragmentBody::store_float_image(const ir::Result& r) {
+    split(r.value);
+    const bool transposed = fn_.op(r.value).layout->space == Space::Transposed;
+    c_.next("store " + c_.name(r.value), c_.held(r.value), {});
+    out_.line("store_float_image{}<{}>({}, {});", transposed ? "_of_transpose" : "", transfers_.rows_of_image(r.name),
+              transfers_.spill_pointer(r.name, "block", r.at), c_.name(r.value));
+}
+
 /// From registers, row by row.
 void FragmentBody::store_rows(const ir::Result& r) {
     const int tensor = plan_.tensor(Slot::Output, r.name);
     c_.next("store " + c_.name(r.value), c_.held(r.value), {});
     const Transfers::ByOne by_one(transfers_, plan_.tensors[static_cast<std::size_t>(tensor)].type);
-    out_.line("store_rows({}, {}, {}{});", FragmentInputs::token_matrix(plan_, r.name, tensor, r.at), c_.name(r.value),
+    const bool transposed = fn_.op(r.value).layout->space == Space::Transposed;
+    out_.line("store_{}({}, {}, {}{});", transposed ? "columns" : "rows",
+              FragmentInputs::token_matrix(plan_, r.name, tensor, r.at), c_.name(r.value),
               FragmentInputs::row_count(plan_, tensor), output_part(r));
 }
 

@@ -21,6 +21,7 @@ class FragmentBody {
     void operations();
     void keep_carried();  ///< for the next chunk
     [[nodiscard]] bool writes_memory() const;
+    [[nodiscard]] bool loads_shifted() const;                              ///< rows of the token before, into tiles
     [[nodiscard]] bool stores_by_copy() const { return stores_by_copy_; }  ///< some results, as written so far
 
   private:
@@ -34,6 +35,8 @@ class FragmentBody {
     void declare_images();
     void pack_states();
     void pack_what_is_read(ir::ValueId v);
+    void split_what_is_read(ir::ValueId v);
+    void split(ir::ValueId v);
 
     void operation(ir::ValueId v);
     void decay_group(const tile::DecayGroup& group);
@@ -48,6 +51,7 @@ class FragmentBody {
 
     void store_result(const ir::Result& r);
     void store_rows(const ir::Result& r);
+    void store_float_image(const ir::Result& r);
     [[nodiscard]] std::string output_part(const ir::Result& r) const;
     void keep(const ir::Result& r);
 
@@ -63,7 +67,7 @@ class FragmentBody {
     DecayGroups decays_;
 
     // What the text has come to.
-    std::set<ir::ValueId> packed_;
+    std::set<ir::ValueId> packed_, split_;
     bool stores_by_copy_ = false;
     bool summed_ = false;  ///< the first decay group's gates, ahead of it
 };

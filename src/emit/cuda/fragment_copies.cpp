@@ -57,7 +57,7 @@ std::string FragmentInputs::first_row(ValueId v) const {
 bool FragmentInputs::is_copied_spill(ValueId v) const {
     const Op& op = fn_.op(v);
     return c_.is_param(v, Role::Spill) && op.layout->space != Space::Spill && !is_part_of_rows(v) &&
-           (!c_.is_operand(v) || transfers_.part_of_image(op.attrs.name, op.type).empty());
+           (!c_.is_operand(v) || is_float_image(v) || transfers_.part_of_image(op.attrs.name, op.type).empty());
 }
 
 bool FragmentInputs::is_copied_matrix(ValueId v) const {
@@ -127,10 +127,16 @@ void FragmentInputs::declare_copying_start() {
     out_.end("};");
 }
 
+std::int64_t FragmentInputs::floats_that_arrive(ValueId v) const {
+    const ir::Type& type = fn_.op(v).type;
+    return is_float_image(v) || arrives_as_floats(v) ? tile::size_of(type, 0) * tile::size_of(type, 1) : c_.floats(v);
+}
+
 void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
     const auto bytes = [&](const std::vector<ValueId>& values) {
         std::int64_t sum = 0;
-        for (const ValueId v : values) sum += beside(v) * c_.floats(v) * static_cast<std::int64_t>(sizeof(float));
+        for (const ValueId v : values)
+            sum += beside(v) * floats_that_arrive(v) * static_cast<std::int64_t>(sizeof(float));
         return sum;
     };
     const std::int64_t least = bytes(spills), all = least + bytes(mapped);
@@ -140,14 +146,17 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     out_.line("const unsigned filled = {}{});", arrivals_ ? "arrivals.expect(" : "stages.expect(stage, ", expected);
     for (const ValueId v : spills) {
         const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at);
-        if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
+        if (is_float_image(v))
+            out_.line("copy_float_image<{}>(filled, {}({}), {});", transfers_.rows_of_image(fn_.op(v).attrs.name),
+                      operand_type(v), arriving(v), from);
+        else if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
         else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
     }
     if (!mapped.empty()) {
         out_.open("if (by_copy)");
         for (const ValueId v : mapped)
-            out_.line("copy_operand(filled, {}, {}, {});", arriving_operand(v),
-                      map_of(fn_.op(v).attrs.name, fn_.op(v).attrs.at), first_row(v));
+            out_.line("{}(filled, {}, {}, {});", arrives_as_floats(v) ? "copy_floats" : "copy_operand",
+                      arriving_operand(v), map_of(fn_.op(v).attrs.name, fn_.op(v).attrs.at), first_row(v));
         out_.close();
     }
     out_.close();

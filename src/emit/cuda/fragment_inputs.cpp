@@ -34,8 +34,16 @@ void FragmentInputs::declare() {
 std::string FragmentInputs::half() const {
     const auto& inputs = plan_.definition.inputs;
     const bool bf16 =
+        plan_.schedule.operand_parts > 1 ||
         std::any_of(inputs.begin(), inputs.end(), [](const ir::InputDecl& in) { return in.type.dtype == BF16; });
     return bf16 ? "bf16" : "f16";
+}
+
+std::string FragmentInputs::buffer_type(ValueId v) const {
+    const Op& op = fn_.op(v);
+    if (!c_.is_param(v, Role::Spill) || !transfers_.is_split_later(op.attrs.name)) return operand_type(v);
+    if (op.layout->space == Space::Spill) return fmt::format("FloatImage<{}>", transfers_.rows_of_image(op.attrs.name));
+    return arrives_as_floats(v) ? operand_type(v) : fmt::format("FloatImage<{}>", size_of(op.type, 0));
 }
 
 std::string FragmentInputs::operand_type(ValueId v, int beside) const {
@@ -135,7 +143,10 @@ void FragmentInputs::start_one(ValueId v) {
     if (!c_.is_param(v, Role::Spill) || fn_.op(v).layout->space == Space::Spill) return;
     copies(v, When::Always);
     const std::string from = transfers_.spill_pointer(fn_.op(v).attrs.name, "block", fn_.op(v).attrs.at);
-    if (c_.is_operand(v))
+    if (is_float_image(v))
+        out_.line("start_float_image<{}>({}({}), {});", transfers_.rows_of_image(fn_.op(v).attrs.name), operand_type(v),
+                  arriving(v), from);
+    else if (c_.is_operand(v))
         out_.line("start_image{}({}({}), {});", transfers_.part_of_image(fn_.op(v).attrs.name, fn_.op(v).type),
                   operand_type(v), arriving(v), from);
     else start_spill(v, from);
@@ -160,6 +171,16 @@ void FragmentInputs::copies(ValueId v, When when, By by) {
     Statement copy{Kind::Copy, c_.name(v), transfers_.source(v), arriving_memory(v)};
     copy.when = when, copy.by = by;
     out_.next(std::move(copy));
+}
+
+bool FragmentInputs::is_float_image(ValueId v) const {
+    return c_.is_operand(v) && c_.is_param(v, Role::Spill) && transfers_.is_split_later(fn_.op(v).attrs.name);
+}
+
+bool FragmentInputs::arrives_as_floats(ValueId v) const {
+    if (!c_.is_operand(v)) return false;
+    if (is_float_image(v)) return tile::is_multiplied(fn_, v);
+    return c_.is_param(v, Role::Input) && !is_half(input_slot(v).type.dtype);
 }
 
 bool FragmentInputs::is_matrix(ValueId v) const {

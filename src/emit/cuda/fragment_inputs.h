@@ -41,6 +41,12 @@ class FragmentInputs {
 
     [[nodiscard]] bool is_vector(ir::ValueId v) const;
     [[nodiscard]] std::string half() const;  ///< the element type of operands
+    /// A matrix's buffer, as it is read.
+    [[nodiscard]] std::string buffer_type(ir::ValueId v) const;
+    /// Whether another kernel has left an operand's floats.
+    [[nodiscard]] bool is_float_image(ir::ValueId v) const;
+    /// Whether an operand has yet to be split into its parts when it has arrived.
+    [[nodiscard]] bool arrives_as_floats(ir::ValueId v) const;
     /// `beside`: of so many side by side.
     [[nodiscard]] std::string operand_type(ir::ValueId v, int beside = 1) const;
     /// Declares what tensor copies of a token matrix need; whether there are such copies.
@@ -80,6 +86,7 @@ class FragmentInputs {
     void start_all(const std::vector<ir::ValueId>& values);
     void copy_by_one_thread(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
     void announce(const std::vector<ir::ValueId>& spills, const std::vector<ir::ValueId>& mapped);
+    [[nodiscard]] std::int64_t floats_that_arrive(ir::ValueId v) const;
     [[nodiscard]] bool is_copied_spill(ir::ValueId v) const;
     [[nodiscard]] bool is_copied_matrix(ir::ValueId v) const;
     [[nodiscard]] bool is_matrix(ir::ValueId v) const;  ///< an input that is moved into memory

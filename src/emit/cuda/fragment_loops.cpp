@@ -199,12 +199,13 @@ class FragmentLoop {
         const std::string matrix = FragmentInputs::token_matrix(c_.plan, name, tensor, fn_.op(v).attrs.at);
         std::string part = Transfers(c_).columns_of(tensor, fn_.op(v).attrs.at);
         if (!part.empty()) part = ", " + part;
+        const std::string count = FragmentInputs::row_count(c_.plan, tensor);
         if (!in_fragment())
-            return fmt::format("four_where_they_lie({}, rows, {}, {}{})", matrix, variable(0), variable(1), part);
+            return fmt::format("four_where_they_lie({}, {}, {}, {}{})", matrix, count, variable(0), variable(1), part);
         reads_fragment_ = true;
         const std::string there = fmt::format("{}_of_{}", c_.name(v), c_.name(result_));
-        before_.push_back(fmt::format("const auto {} = fragment_where_it_lies<{}, {}>({}, rows{});", there, rows(),
-                                      cols(), matrix, part));
+        before_.push_back(fmt::format("const auto {} = fragment_where_it_lies<{}, {}>({}, {}{});", there, rows(),
+                                      cols(), matrix, count, part));
         return there + ".at(spot)";
     }
 

@@ -23,7 +23,9 @@ double size_of_product(const ir::Function& fn, const ir::Op& product) {
 }
 
 /// Blocks of 64 x 64 x 64 that products multiply beyond two each: of those a product waits, whatever its size.
-double further_blocks(const ir::Function& fn, const ir::Op& product) { return 2 * (size_of_product(fn, product) - 1); }
+double further_blocks(const ir::Function& fn, const ir::Op& product) {
+    return 2 * (size_of_product(fn, product) * tile::products_of_parts(fn) - 1);
+}
 
 /// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
 double microseconds_alone(const tile::TileKernel& kernel) {

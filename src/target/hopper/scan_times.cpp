@@ -102,6 +102,8 @@ namespace {
 
 /// Of operations alone.
 double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
+    constexpr double kOfFurther = 0.5;  // of a product's time, of each further product of parts
+    const double products = 1 + kOfFurther * (tile::products_of_parts(fn) - 1);
     double sum = 0;
     bool decays = false;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
@@ -109,7 +111,7 @@ double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
         if (roles && !roles->does(tile::Roles::kGives, v)) continue;
         if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
             sum += std::exchange(decays, true) ? kH200.ahead_more_decays : kH200.ahead_decays;
-        else if (ir::is_matmul(op.code)) sum += kH200.ahead_product;
+        else if (ir::is_matmul(op.code)) sum += kH200.ahead_product * products;
         else if (op.code == Opcode::Inverse) sum += kH200.ahead_inverse;
         else if (op.code == Opcode::DecayMask) sum += kH200.ahead_mask;
     }

@@ -29,6 +29,9 @@ using plan::Strategy;
 using tile::kBlock;
 
 constexpr int kThreads = 128;
+/// bf16 parts of operands where inputs are of 32 bits: with three, all of a float's bits; with two, 16 of them, which
+/// the tolerance of gradients leaves room for.
+constexpr int kPartsOfFloats = 3, kPartsOfGradients = 2;
 /// Fewer segments do not make up for two more kernels, where one warp group does everything.
 constexpr std::int64_t kLeastSegments = 3;
 
@@ -42,6 +45,19 @@ bool has_long_steps(const ir::Function& program) {
     return std::any_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) {
         return op.code == Opcode::Inverse || op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
     });
+}
+
+/// Of programs whose inputs are of 32 bits, those with products that take no parts: what decays by channels is cut to
+/// the 11 bits of tf32. Outputs of float16 would be stored from operands, which are bf16.
+void refuse_floats(const ir::Definition& definition, const ir::Function& program) {
+    const auto decays = [](const ir::Op& op) {
+        return op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply;
+    };
+    const auto is_f16 = [](const ir::OutputDecl& out) { return out.type.dtype == DType::F16; };
+    if (std::any_of(program.ops.begin(), program.ops.end(), decays))
+        refuse(Reason::NoHalves, "channels decay by themselves");
+    if (std::any_of(definition.outputs.begin(), definition.outputs.end(), is_f16))
+        refuse(Reason::NoHalves, "an output is float16");
 }
 
 /// Whether tiles that are many would all make much of the same: matrices of tokens by tokens, whose products count by
@@ -63,15 +79,16 @@ bool repeats_much(const ir::Function& program, const tile::Sizes& held, std::int
     return repeated >= kMuch;
 }
 
-/// Shorter axes than this are left to other engines: matrices would be zeros for the most part.
-constexpr std::int64_t kLeastPadded = 16;
+/// Shorter axes than these are left to other engines: matrices would be zeros for the most part. Of floats, whose
+/// products are several, zeros cost more.
+constexpr std::int64_t kLeastPadded = 16, kLeastPaddedFloats = kBlock / 2 + 1;
 
-/// Sizes on chip of axes of matrices that are no whole blocks.
-tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes) {
+/// Sizes on chip of axes of matrices that are no whole blocks, from `least` numbers on.
+tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes, std::int64_t least) {
     tile::Sizes padded;
     const auto pad = [&](const Dim& d) {
         const auto size = sizes.find(d.symbol);
-        if (size == sizes.end() || size->second < kLeastPadded || d.factor * size->second % kBlock == 0) return;
+        if (size == sizes.end() || size->second < least || d.factor * size->second % kBlock == 0) return;
         padded[d.symbol] = (size->second + kBlock - 1) / kBlock * kBlock;
     };
     for (const ir::Op& op : program.ops) {
@@ -192,6 +209,7 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
 struct Way {
     int parts = 2;
     bool late = false, far = false;
+    bool floats = false;  ///< of inputs of 32 bits: matrices pass between kernels as floats (Schedule::float_images)
 };
 
 /// Kernels whose scans are cut along the axis.
@@ -225,14 +243,16 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
         return by_each_or_ahead(s, program, held, fit);
     }
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
-    if (tasks <= memory.multiprocessors)
+    if (tasks <= memory.multiprocessors && s.operand_parts == 1)
         for (const Schedule& roles : ways_of_roles(s, program, held)) try {
                 return by_roles(roles, definition, program, sizes, memory, wishes, make_plan);
             } catch (const Refused& why) {
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "roles";  // whether one warp group can is seen below
             }
-    if (tasks > memory.multiprocessors && wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass) try {
+    if (tasks > memory.multiprocessors && s.operand_parts == 1 &&
+        wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass)
+        try {
             return with_block_tiles(s, memory, make_plan);
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());
@@ -257,7 +277,6 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
                        const SharedMemory& memory, const FitWishes& wishes) {
     if (std::none_of(program.ops.begin(), program.ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); }))
         refuse(Reason::NoProducts);
-    if (!has_halves(definition)) refuse(Reason::NoHalves);
     if (graph::has_given_states(program)) refuse(Reason::GivenStates);
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
@@ -268,12 +287,15 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     s.vector_width = 4;
     s.shared_memory = true;
     s.engine = plan::Engine::WarpGroups;
+    s.operand_parts = has_halves(definition) ? 1 : back ? kPartsOfGradients : kPartsOfFloats;
     s.inverse_parts = way.parts;
+    s.float_images = way.floats;
+    if (s.operand_parts > 1) refuse_floats(definition, program);
     if (way.far)
         s.shared_floats = memory.bytes / static_cast<std::int64_t>(sizeof(float)),
         s.far_blocks = memory.multiprocessors;
     s.block_threads = kThreads;
-    s.padded = padded_sizes(program, sizes);
+    s.padded = padded_sizes(program, sizes, s.operand_parts == 1 ? kLeastPadded : kLeastPaddedFloats);
     std::optional<Refused> first;
     for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes))) try {
             return fit_along(way, axis, s, definition, program, sizes, memory, wishes);
@@ -301,22 +323,36 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
                     memory.multiprocessors);
 }
 
-}  // namespace
-
-/// Inverses have two parts, for the digits that products of correlated keys take from them; where kernels with such do
-/// not fit, one, with which results are as accurate as with all other operands'. Gradients have one: what the forward
-/// pass of a backward pass leaves for later kernels is a tenth less. Where none fit, scans that make everything wait
-/// for wide inputs, and then tiles of floats lie in global memory.
-Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                         const SharedMemory& memory, const FitWishes& wishes) {
+/// In the order in which they are tried. Inverses have two parts, for the digits that products of correlated keys take
+/// from them; where kernels with such do not fit, one, with which results are as accurate as with all other operands'.
+/// Gradients have one: what the forward pass of a backward pass leaves for later kernels is a tenth less. Where none
+/// fit, scans that make everything wait for wide inputs, and then tiles of floats lie in global memory.
+std::vector<Way> ways_of_halves(const ir::Function& program) {
     const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
                                      [](const ir::Op& op) { return op.code == Opcode::Inverse; });
     std::vector<Way> ways = {{1}, {1, true}, {1, true, true}};
     if (inverts && !graph::has_saved_states(program)) ways.insert(ways.begin(), {2});
     else if (!inverts)
         for (Way& way : ways) way.parts = 2;
+    return ways;
+}
+
+/// Two parts of a matrix have the bytes of its floats, and save each kernel that reads it the splitting; three have
+/// half as many more, and are stored from memory that kernels are short of.
+std::vector<Way> ways_of_floats(const ir::Function& program) {
+    std::vector<Way> ways;
+    if (graph::has_saved_states(program)) ways = {{}, {.late = true}};
+    for (const Way& way : {Way{}, Way{.late = true}, Way{.late = true, .far = true}})
+        ways.push_back(way), ways.back().floats = true;
+    return ways;
+}
+
+}  // namespace
+
+Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                         const SharedMemory& memory, const FitWishes& wishes) {
     std::optional<Refused> first;
-    for (const Way& way : ways) try {
+    for (const Way& way : has_halves(definition) ? ways_of_halves(program) : ways_of_floats(program)) try {
             return fit_with_inverses(way, definition, program, sizes, memory, wishes);
         } catch (const Refused& why) {  // the first reason says most
             if (!first) first = why;

@@ -5,22 +5,23 @@
 namespace forge::emulated {
 namespace {
 
-constexpr unsigned kPanelBytes = 128, kSwizzleBytes = 1024, kPieceBytes = 16;
+constexpr unsigned kPanel = 64, kSwizzleBytes = 1024, kPieceBytes = 16;
 
 const TensorMap& map_of(const Hardware::Box& box) { return *static_cast<const TensorMap*>(box.map); }
 
 unsigned bytes_of(const Hardware::Box& box) {
     const TensorMap& map = map_of(box);
-    const bool panel = map.axes == TensorMap::kAxes && map.swizzle == TensorMap::kSwizzle128 &&
-                       map.box[0] * TensorMap::kHalfBytes == kPanelBytes;
+    const bool swizzled = map.swizzle == TensorMap::kSwizzle128, halves = map.bytes == 2,
+               panel = map.axes == TensorMap::kAxes && map.box[0] == kPanel && swizzled == halves;
     if (!panel || map.box[2] != 1 || map.box[3] != 1)
-        throw std::runtime_error("a tensor copy whose map is not that of panels in the 128-byte swizzle");
-    return map.box[0] * map.box[1] * TensorMap::kHalfBytes;
+        throw std::runtime_error(
+            "a tensor copy whose map is not that of panels: halves in the 128-byte swizzle, or floats");
+    return map.box[0] * map.box[1] * map.bytes;
 }
 
 /// Where an element of a box lies in the tensor; null beyond its ends.
 std::byte* element(const TensorMap& map, const std::array<int, 4>& at) {
-    std::uint64_t address = map.address + static_cast<std::uint64_t>(at[0]) * TensorMap::kHalfBytes;
+    std::uint64_t address = map.address + static_cast<std::uint64_t>(at[0]) * map.bytes;
     for (std::size_t n = 0; n < at.size(); ++n) {
         if (at[n] < 0 || static_cast<std::uint64_t>(at[n]) >= map.sizes[n]) return nullptr;
         if (n > 0) address += static_cast<std::uint64_t>(at[n]) * map.strides[n - 1];
@@ -121,15 +122,15 @@ void Copies::move_box(const Bulk& copy) const {
     const TensorMap& map = map_of(copy.box);
     for (unsigned row = 0; row < map.box[1]; ++row)
         for (unsigned col = 0; col < map.box[0]; ++col) {
-            const unsigned address = copy.shared + row * kPanelBytes + col * TensorMap::kHalfBytes;
-            std::byte* const here = (copy.is_store ? view_.seen() : memory_)
-                                        .at(swizzled(address), TensorMap::kHalfBytes, TensorMap::kHalfBytes);
+            const unsigned straight = copy.shared + (row * kPanel + col) * map.bytes,
+                           address = map.swizzle == TensorMap::kSwizzle128 ? swizzled(straight) : straight;
+            std::byte* const here = (copy.is_store ? view_.seen() : memory_).at(address, map.bytes, map.bytes);
             std::array<int, 4> at = copy.box.at;
             at[0] += static_cast<int>(col), at[1] += static_cast<int>(row);
             std::byte* const there = element(map, at);
-            if (!copy.is_store && there) std::memcpy(here, there, TensorMap::kHalfBytes);
-            else if (!copy.is_store) std::memset(here, 0, TensorMap::kHalfBytes);
-            else if (there) std::memcpy(there, here, TensorMap::kHalfBytes);
+            if (!copy.is_store && there) std::memcpy(here, there, map.bytes);
+            else if (!copy.is_store) std::memset(here, 0, map.bytes);
+            else if (there) std::memcpy(there, here, map.bytes);
         }
 }
 
