@@ -56,12 +56,11 @@ class Copies {
             refuse(Reason::ManyAxes, fmt::format("the {}", ir::info(op.code).name), op.type.rank());
         op.layout = Layout{};
         op.layout->space = form;
-        const Opcode op_code = op.code;
         const ValueId v = out_.add(std::move(op));
         const bool image = form == Space::Spill && out_.op(v).attrs.role == Role::Spill;
         if (form == Space::Operand || image) out_.op(v).layout->parts = parts_of(out_, v, rules_);
         if (form == Space::Fragment) out_.op(v).layout->parts = parts_within(out_.op(v));
-        if (op_code == Opcode::DecayMask && rules_.operand_parts > 1)
+        if (out_.op(v).code == Opcode::DecayMask && rules_.operand_parts > 1)
             out_.op(v).layout->parts = 2;  // sums and their rests
         return v;
     }

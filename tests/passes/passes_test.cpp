@@ -107,6 +107,9 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     look(compiler::steps_of(definition("delta_net"), wide_backward("delta_net")));
     const ir::Definition padded = padded_keys();
     look(compiler::steps_of(padded, options_for(padded, "h200")));
+    CompileOptions floats = options_for(def, "h200");
+    floats.dtype = F32;
+    look(compiler::steps_of(def, floats));
     for (const Pass pass : ir::all_passes()) EXPECT_TRUE(seen.contains(pass)) << ir::info(pass).name;
 }
 

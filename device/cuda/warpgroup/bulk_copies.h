@@ -61,9 +61,9 @@ FORGE_DEVICE void copy_operand(unsigned filled, const O& o, const Mapped& m, Siz
     });
 }
 
-/// Of a matrix of floats, which are split when they have arrived (floats.h).
+/// The same of a matrix of floats, which are split when they have arrived (floats.h).
 template <class O>
-FORGE_DEVICE void copy_floats(unsigned filled, const O& o, const Mapped& m, Size first) {
+FORGE_DEVICE void copy_operand_of_floats(unsigned filled, const O& o, const Mapped& m, Size first) {
     each_box(o, [&](unsigned, int col, int row) {
         ptx::tensor_load(ptx::shared_address(detail::place_of_float(o, row, col)), m.map, m.col + col,
                          m.row + static_cast<int>(first) + row, m.head, m.sequence, filled);

@@ -155,7 +155,7 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     if (!mapped.empty()) {
         out_.open("if (by_copy)");
         for (const ValueId v : mapped)
-            out_.line("{}(filled, {}, {}, {});", arrives_as_floats(v) ? "copy_floats" : "copy_operand",
+            out_.line("{}(filled, {}, {}, {});", arrives_as_floats(v) ? "copy_operand_of_floats" : "copy_operand",
                       arriving_operand(v), map_of(fn_.op(v).attrs.name, fn_.op(v).attrs.at), first_row(v));
         out_.close();
     }

@@ -338,12 +338,11 @@ std::vector<Way> ways_of_halves(const ir::Function& program) {
 }
 
 /// Two parts of a matrix have the bytes of its floats, and save each kernel that reads it the splitting; three have
-/// half as many more, and are stored from memory that kernels are short of.
+/// half as many more, and are stored from memory that kernels are short of. With tiles in global memory nothing would
+/// be gained beside portable kernels, which multiply floats as they are.
 std::vector<Way> ways_of_floats(const ir::Function& program) {
-    std::vector<Way> ways;
-    if (graph::has_saved_states(program)) ways = {{}, {.late = true}};
-    for (const Way& way : {Way{}, Way{.late = true}, Way{.late = true, .far = true}})
-        ways.push_back(way), ways.back().floats = true;
+    std::vector<Way> ways = {{.floats = true}, {.late = true, .floats = true}};
+    if (graph::has_saved_states(program)) ways.insert(ways.begin(), {{}, {.late = true}});
     return ways;
 }
 
