@@ -24,13 +24,6 @@ struct Cost {
     double threads = 0, units = 0;
 };
 
-/// Products of parts, of which those of rests are not all made (device/cuda/warpgroup/multiply.h).
-constexpr int products_of_parts(int a, int b) {
-    int count = 0;
-    for (int i = 0; i < a; ++i) count += std::min(b, std::max(a, b) - i);
-    return count;
-}
-
 Cost cost_of(const Function& fn, ValueId v) {
     const Op& op = fn.op(v);
     constexpr double kLatency = 60, kBarrier = 40, kPerRegister = 4, kPerInstruction = 4;

@@ -172,12 +172,18 @@ bool is_multiplied(const Function& fn, ValueId v) {
                        [&](const Op& op) { return ir::is_matmul(op.code) && (op.args[0] == v || op.args[1] == v); });
 }
 
+int products_of_parts(int left, int right) {
+    int count = 0;
+    for (int part = 0; part < left; ++part) count += std::min(right, std::max(left, right) - part);
+    return count;
+}
+
 int products_of_parts(const Function& fn) {
     std::optional<int> parts;
     for (const Op& op : fn.ops)
         if (op.layout && op.layout->space == ir::Layout::Space::Operand)
             parts = std::min(op.layout->parts, parts.value_or(op.layout->parts));
-    return parts.value_or(1) * (parts.value_or(1) + 1) / 2;
+    return products_of_parts(parts.value_or(1), parts.value_or(1));
 }
 
 namespace {

@@ -73,8 +73,9 @@ std::int64_t fragment_registers(const ir::Function& fn, const Roles* roles = nul
 std::int64_t tasks_at_once(const TileKernel& kernel);
 /// Whether a matrix from global memory comes after something has been computed, when there is room for it.
 bool arrives_late(const ir::Function& fn, ir::ValueId v);
-/// Products of parts that each product of a kernel's matrices is made of (device/cuda/warpgroup/multiply.h); beside
-/// products of inverses, which alone may have several parts.
+/// Products of parts that a product of operands with so many is made of (device/cuda/warpgroup/multiply.h).
+int products_of_parts(int left, int right);
+/// The same of each product of a kernel's matrices; beside those of inverses, which alone may have several parts.
 int products_of_parts(const ir::Function& fn);
 /// Whether a product of matrices multiplies a value as it is; else its numbers need be in no parts.
 bool is_multiplied(const ir::Function& fn, ir::ValueId v);

@@ -247,6 +247,19 @@ ir::Definition two_rows() {
     return a.define();
 }
 
+/// Inputs of 32 bits and an output of 16.
+ir::Definition floats_to_halves() {
+    LinearAttention a("floats_to_halves");
+    a.input("q", F32, {T, H, K}).input("k", F32, {T, H, K}).input("v", F32, {T, H, V});
+    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               const Tensor next = s + outer(k, v);
+               return {{"s", next}, {"o", matmul(q, next)}};
+           });
+    return a.define();
+}
+
 /// Two rows of keys, values and gates per token.
 ir::Definition rows_with_gates() {
     LinearAttention a("rows_with_gates");
@@ -340,6 +353,10 @@ std::vector<Case> cases() {
          {named("gla"), Asked().dtype(F32)},
          "all inputs are of 32 bits, and channels decay by themselves",
          Try{named("gla")}},
+        {Reason::NoHalves,
+         {floats_to_halves(), Asked().dtype(F16)},
+         "all inputs are of 32 bits, and an output is float16",
+         Try{floats_to_halves(), Asked().dtype(BF16)}},
         {Reason::OtherChunk, {matrices, Asked().chunk(32)}, "chunks of 32 tokens", Try{matrices, Asked().chunk(64)}},
         {Reason::NoValueAxis,
          {named("two_readings"), Asked().strategy("one-pass")},

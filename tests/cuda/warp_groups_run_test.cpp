@@ -184,12 +184,13 @@ double distance_of_fold(dist::detail::Fold fold, const check::Buffers& buffers, 
 /// What ranks ask for, the summaries of last segments too, whose last chunk may have few tokens: joined, those of all
 /// segments are what the call does to its states.
 TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
-    for (const char* name : {"scalar_gla", "gated_delta_net"}) {
-        const Example example{name, BF16, 64, 64};
+    for (const Example& example : {Example{"scalar_gla", BF16, 64, 64}, Example{"gated_delta_net", BF16, 64, 64},
+                                   Example{"scalar_gla", F32, 64, 64}}) {
+        const std::string& name = example.program;
         const ir::Definition def = graph::with_phases(program_named(name).make().define());
         const plan::Plan plan =
-            plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, kFewTasks).value();
-        const emulated::Program program(std::string("ranks_") + name, plan, [](std::string& source) {
+            plan_for(frontend::with_dtype(def, example.dtype), example, plan::Strategy::Segmented, kFewTasks).value();
+        const emulated::Program program("ranks_" + name + to_string(example.dtype), plan, [](std::string& source) {
             const std::string flag = "call.every_summary";
             ASSERT_NE(source.find(flag), std::string::npos);
             for (std::size_t at = 0; (at = source.find(flag, at)) != std::string::npos;)
@@ -197,7 +198,7 @@ TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
         });
         for (check::Problem problem : {check::Problem{.T = 330, .H = 1, .initial_state = true},
                                        check::Problem{.H = 1, .lengths = {70, 0, 1, 200}, .initial_state = true}}) {
-            problem.sizes = example.sizes(), problem.dtype = BF16;
+            problem.sizes = example.sizes(), problem.dtype = example.dtype;
             check::Buffers buffers(def, problem);
             std::vector<std::int64_t> offsets{0};
             for (const std::int64_t n : problem.lengths) offsets.push_back(offsets.back() + n);
@@ -443,6 +444,27 @@ INSTANTIATE_TEST_SUITE_P(Some, OpenedForms,
                                          "heavy_ball", "momentum_delta", "rwkv7", "trapezoidal", "shifted_pairs",
                                          "paired_keys", "rotary", "temporal_difference"),
                          [](const auto& test) { return test.param; });
+
+// Operands of floats have bf16 parts, of which the first is what such an output is.
+TEST(FloatInputs, MayHaveOutputsOf16Bits) {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("floats_to_halves");
+    a.input("q", F32, {T, H, K}).input("k", F32, {T, H, K}).input("v", F32, {T, H, V});
+    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               const Tensor next = s + outer(k, v);
+               return {{"s", next}, {"o", matmul(q, next)}};
+           });
+    const ir::Definition def = graph::with_phases(a.define());
+    const Example example{"floats_to_halves", BF16, 64, 100};
+    for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
+        const auto plan = plan_for(def, example, std::nullopt, tasks);
+        ASSERT_TRUE(plan.has_value());
+        EXPECT_GT(plan->schedule.operand_parts, 1);
+        expect_right_by(example, def, *plan);
+    }
+}
 
 // Features of keys of 256 numbers, halves or pairs of which are turned: made ahead, block by block.
 class SplitFeatures : public testing::TestWithParam<Example> {};

@@ -1,12 +1,13 @@
 /// Random programs for as long as one likes: each through every engine, and what fails shrunk to a small text.
 ///
 ///   fuzz_programs [--minutes=N] [--programs=N] [--seed=S] [--jobs=N] [--device=cuda] [--engines=NAME,…] [--out=DIR]
-///                 [--replay=DECISIONS or FILE] [--no-shrink] [--known]
+///                 [--replay=DECISIONS or FILE] [--with=DECISION=N,…] [--no-shrink] [--known]
 ///
 /// Programs have seeds from S on. Each is examined in a process of its own, or a few after one another, so that a crash
 /// is a fault like any other. A fault's report goes to DIR/SEED.txt: what is wrong, the decisions that make the
 /// program, its definition. `--replay` takes either of them and says what is wrong now. The exit status says whether
-/// nothing was found. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, kept, cpu,
+/// nothing was found. `--with`: what is decided the same for all programs (tests/random/decisions.h); with dtype=0 all
+/// inputs are float32. `--known`: faults of known_faults.h too. Engines: interpreter, gradients, backward, kept, cpu,
 /// sources, sources-backward, compiled, emulated, emulated-channels, emulated-backward, device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -42,6 +43,7 @@ struct Options {
     int jobs = static_cast<int>(std::thread::hardware_concurrency());
     std::string device, out = "fuzz-programs", replay;
     std::vector<std::string> engines;
+    Decisions::Forced forced;  ///< of every program
     bool shrinks = true;
 };
 
@@ -56,6 +58,7 @@ Options parse(int argc, char** argv) {
         else if (word.starts_with("--device=")) o.device = value;
         else if (word.starts_with("--out=")) o.out = value;
         else if (word.starts_with("--replay=")) o.replay = value;
+        else if (word.starts_with("--with=")) o.forced = parse_decisions("0:" + value).forced();
         else if (word == "--no-shrink") o.shrinks = false;
         else if (word == "--known") kRepeatedDecays = false;
         else if (word.starts_with("--engines=")) {
@@ -226,7 +229,7 @@ class Campaign {
                     if (is_late()) break;
                     std::cout << "at " << seed << std::endl;
                     alarm(kMostSeconds);
-                    if (examine(seed, {}, engines_, tally)) std::cout << "fault " << seed << std::endl;
+                    if (examine(seed, options_.forced, engines_, tally)) std::cout << "fault " << seed << std::endl;
                     for (const auto& [name, count] : tally) std::cout << "tally " << count << " " << name << "\n";
                     tally.clear();
                 }
@@ -255,8 +258,8 @@ class Campaign {
     }
 
     void report_fault(std::uint64_t seed) {
-        auto fault = examine_apart(seed, {}, engines_);
-        if (!fault) fault = Fault{seed, {}, "process", {"crash among other programs only"}};
+        auto fault = examine_apart(seed, options_.forced, engines_);
+        if (!fault) fault = Fault{seed, options_.forced, "process", {"crash among other programs only"}};
         if (options_.shrinks) fault = shrink_apart(*fault, engines_);
         const std::string file = fmt::format("{}/{}.txt", options_.out, seed);
         std::ofstream(file) << report(*fault);
