@@ -84,8 +84,11 @@ ElementwiseChunk::Affine ElementwiseChunk::affine_anew(ValueId v) {
     if (op.code == Opcode::Param) return {{out_.constant(1), false}, {}};
     const auto one = [&](TokenRow x) { return x.v != kNone && out_.is_number(x.v, 1); };
     const auto sum = [&](TokenRow a, TokenRow b, Opcode code) -> TokenRow {
-        if (b.v == kNone) return a;
-        if (a.v == kNone) return code == Opcode::Sub ? TokenRow{out_.neg(b.v), b.tokens} : b;
+        const auto alone = [&](TokenRow x, std::size_t i) {
+            return x.v == kNone ? x : aligned(x, step_.op(op.args[i]).type.shape, op.type.shape);
+        };
+        if (b.v == kNone) return alone(a, 0);
+        if (a.v == kNone) return alone(code == Opcode::Sub ? TokenRow{out_.neg(b.v), b.tokens} : b, 1);
         return apply(code, a, op.args[0], b, op.args[1], op);
     };
     switch (op.code) {

@@ -4,6 +4,7 @@
 /// and others of which interp/semantics finds it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ir/function.h"
@@ -13,9 +14,10 @@ namespace forge::graph {
 /// The axis of channels of a program whose states are numbers: its heads.
 inline const std::string kHeadChannels = "heads";
 
-/// For programs over vectors [D] of one symbol, or over numbers per head: every value of the result is a scalar or a
-/// vector of channels, every op is elementwise or reduces the channels to a scalar, states and outputs are vectors.
-/// Refused if the program is none of these: if it has other axes, or a state that no map carries (see channel_maps.h).
+/// For programs over vectors [D] of one symbol, over numbers per head, or over matrices [R, D] of which every number
+/// decays by itself: every op is elementwise or reduces the channels or the rows, states are vectors or matrices, and
+/// none of them reads a sum over rows. Refused if the program is none of these: if it has other axes, or a state that
+/// no map carries (see channel_maps.h).
 ir::Function token_program(const ir::Function& program);
 
 /// Refuses a program of one token with a state that has no map.
@@ -23,5 +25,14 @@ void check_maps(const ir::Function& token);
 
 /// Whether the channels of a token meet: it reduces them.
 bool mixes_channels(const ir::Function& token);
+
+// What a thread has of a value of such a program: a number [], its channels [D] or, where states are matrices [R, D] of
+// which every number decays by itself, a number [R, 1] or channels [R, D] of each of their rows.
+inline bool has_rows(const ir::Type& type) { return type.rank() > 1; }
+inline bool has_channels(const ir::Type& type) { return type.rank() > 0 && type.shape.back() != Dim(1); }
+/// The axis of rows, if states have one.
+std::optional<Dim> rows_of(const ir::Function& token);
+/// Whether an op sums over the rows.
+bool sums_rows(const ir::Function& token, const ir::Op& op);
 
 }  // namespace forge::graph

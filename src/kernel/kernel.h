@@ -111,7 +111,8 @@ struct Statement {
     // Loop: its first chunk, and one more for each group before this one with its role; how many, 0: to the end.
     int first = 0, step = 1, count = 0;
     bool by_turns = false;
-    bool tasks = false;  ///< … of tasks, not of a task's chunks
+    bool tasks = false;   ///< … of tasks, not of a task's chunks
+    bool within = false;  ///< … of parts of a chunk, of which there are some
     std::vector<Statement> body = {};
     // Its text.
     std::vector<std::string> code = {};  ///< lines, or those before its body; none: it follows from the rest

@@ -51,6 +51,7 @@ std::string attributes(const Statement& s) {
     put(s.count != 0, fmt::format("count {}", s.count));
     put(s.by_turns, "by_turns");
     put(s.tasks, "of_tasks");
+    put(s.within, "within");
     for (std::size_t n = 0; n < s.values.size(); ++n) put(true, (n == 0 ? "of " : "and ") + quoted(s.values[n]));
     return text;
 }

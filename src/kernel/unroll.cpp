@@ -19,7 +19,8 @@ void each_statement(const std::vector<Statement>& statements, const Visit& visit
 /// Whether there is a loop over chunks.
 bool walks(const std::vector<Statement>& statements) {
     bool any = false;
-    each_statement(statements, [&](const Statement& s) { any = any || (s.kind == Kind::Loop && !s.tasks); });
+    each_statement(statements,
+                   [&](const Statement& s) { any = any || (s.kind == Kind::Loop && !s.tasks && !s.within); });
     return any;
 }
 
@@ -41,6 +42,7 @@ class Unroller {
 
     void statement(const Statement& s, int chunk) {
         if (s.kind == Kind::Function || (s.kind == Kind::Role && s.what != thread_.role)) return;
+        if (s.kind == Kind::Loop && s.within) return parts(s, chunk);
         if (s.kind == Kind::Loop) return loop(s);
         if (s.kind == Kind::Use) return use(s, chunk);
         if (has_body(s.kind)) return list(s.body, chunk);
@@ -62,6 +64,11 @@ class Unroller {
         const bool restarts = s.tasks && walks(s.body);  // each task counts its own chunks
         for (int chunk = s.first + (s.by_turns ? thread_.instance : 0); chunk < end; chunk += s.step)
             list(s.body, restarts ? 0 : chunk);
+    }
+
+    void parts(const Statement& s, int chunk) {
+        constexpr int kParts = 3;
+        for (int n = 0; n < kParts; ++n) list(s.body, chunk);
     }
 
     void use(const Statement& s, int chunk) {

@@ -152,8 +152,10 @@ class Planning {
     /// Of a state's channels, four of which move at once; a number is one of a head that is a channel.
     [[nodiscard]] std::int64_t floats_of_channels(const ir::Type& type) const {
         const ir::Type held = tile::with_sizes(type, whole_);
-        const std::int64_t channels = held.shape.empty() ? 1 : tile::size_of(held, 0);
-        return channels == 1 ? 1 : support::divide_up(channels, std::int64_t{4}) * 4;
+        const int last = static_cast<int>(held.rank()) - 1;
+        const std::int64_t channels = last < 0 ? 1 : tile::size_of(held, last),
+                           rows = last < 1 ? 1 : tile::size_of(held, 0);
+        return rows * (channels == 1 ? 1 : support::divide_up(channels, std::int64_t{4}) * 4);
     }
 
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }

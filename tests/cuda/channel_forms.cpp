@@ -24,6 +24,32 @@ ir::Definition numbers() {
     return graph::with_phases(a.define());
 }
 
+ir::Definition selective() {
+    const Dim K("K");
+    LinearAttention a("selective");
+    a.input("b", BF16, {T, H, K}).input("c", BF16, {T, H, K}).input("x", BF16, {T, H, D}).input("z", BF16, {T, H, D});
+    a.input("delta", F32, {T, H, D}).head_input("log_a", F32, {H, K, D}).head_input("d", F32, {H, D});
+    a.state("s", F32, {K, D}).output("o", BF16, {T, H, D});
+    a.step({"b", "c", "x", "z", "delta", "log_a", "d", "prev_s"},
+           [](Tensor b, Tensor c, Tensor x, Tensor z, Tensor delta, Tensor log_a, Tensor d, Tensor s) -> Results {
+               Tensor pace = softplus(delta);
+               Tensor next = exp(-exp(log_a) * unsqueeze(pace, 0)) * s + outer(b, pace * x);
+               return {{"s", next}, {"o", (matmul(c, next) + d * x) * silu(z)}};
+           });
+    return graph::with_phases(a.define());
+}
+
+ir::Definition three_rows() {
+    LinearAttention a("three_rows");
+    a.input("q", BF16, {T, H, 3}).input("x", BF16, {T, H, D}).input("g", F32, {T, H, 3, D}, kLogDecays);
+    a.state("s", F32, {3, D}).output("o", BF16, {T, H, D}).output("r", F32, {T, H, 3});
+    a.step({"q", "x", "g", "prev_s"}, [](Tensor q, Tensor x, Tensor g, Tensor s) -> Results {
+        Tensor next = exp(g) * s + unsqueeze(x, 0);
+        return {{"s", next}, {"o", sum(unsqueeze(q, 1) * next, 0)}, {"r", sigmoid(q.to(F32))}};
+    });
+    return graph::with_phases(a.define());
+}
+
 ir::Definition counts() {
     LinearAttention a("counts");
     a.input("x", F32, {T, H}).input("g", F32, {T, H}, kLogDecays).state("n", F32, {});

@@ -8,6 +8,13 @@
 
 namespace forge::tests {
 
+/// Mamba: S = e^(Δ A) ⊙ S + b (Δ x)ᵀ, o = (Sᵀ c + d x) silu(z), Δ = softplus(δ): every number of a matrix decays by
+/// itself.
+ir::Definition selective();
+
+/// The same form with 3 rows, an axis that is a number, gates of all numbers, and a number per token and row beside.
+ir::Definition three_rows();
+
 /// m = max(m + g, x), n = e^(g σ(λ)) n + x', o = n + e^(x - m), with numbers per head and x' the token before; by its
 /// step alone.
 ir::Definition numbers();

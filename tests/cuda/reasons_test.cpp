@@ -133,6 +133,18 @@ ir::Definition length_of_state() {
     return graph::with_phases(a.define());
 }
 
+/// S = e^g ⊙ S + w xᵀ / (1 + Σ w): every number decays by itself.
+ir::Definition weighted_rows() {
+    LinearAttention a("weighted_rows");
+    a.input("w", BF16, {T, H, K}).input("x", BF16, {T, H, D}).input("g", F32, {T, H, K, D}).state("s", F32, {K, D});
+    a.output("o", BF16, {T, H, D});
+    a.step({"w", "x", "g", "prev_s"}, [](Tensor w, Tensor x, Tensor g, Tensor s) -> Results {
+        Tensor next = exp(g) * s + outer(w / (1.0 + sum(w.to(F32), 0)), x.to(F32));
+        return {{"s", next}, {"o", sum(next, 0)}};
+    });
+    return graph::with_phases(a.define());
+}
+
 /// n = n + x + y, numbers of which y has heads of its own.
 ir::Definition counts(const Shape& second) {
     LinearAttention a("counts");
@@ -322,6 +334,7 @@ std::vector<Case> cases() {
         {Reason::MixedChannels,
          {Vectors{.factor = [](Tensor x) { return cumsum(x, 1); }}.define()},
          "reasons_test.cpp"},
+        {Reason::SummedRows, {weighted_rows()}, "needs a sum over K first"},
         {Reason::ManyChannels, {length_of_state(), Asked().size("D", 256)}, "there are 256, of which a task has 128"},
         {Reason::SeveralHeads, {counts({T, E})}, "there are H and E", Try{counts({T, H})}},
         {Reason::NumberedHeads, {counts({T, 1})}, "the channels are heads, of which there are 1", Try{counts({T, H})}},

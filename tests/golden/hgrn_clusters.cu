@@ -32,7 +32,7 @@ using namespace forge::cuda;
 FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
     constexpr int kChannels = 1024, kStates = 1, kTensors = 4;
     const StateOf states[kStates] = {{4, 5}};
-    auto& shared = shared_memory<Shared<kStates, kTensors>, 21520>();
+    auto& shared = shared_memory<Shared<kStates, kTensors>, 17680>();
     start(shared);
     const Tokens<bf16> t_v_tokens(call, 1, 0);
     const Tokens<float> t_g_tokens(call, 2, 1);
@@ -87,7 +87,7 @@ FORGE_KERNEL void forge_hgrn_scan(const __grid_constant__ Call call) {
         take_tile<kChannels>(next, following, call);
         sync();
         place_tile(next, following, call, tensors);
-        join(shared, call, at, turn, states, kChannels);
+        join(shared, call, at, {turn}, states, kChannels);
         sync();
         {
             vec t_prev_h = state_before(shared, 0);

@@ -96,6 +96,30 @@ TEST_P(Derived, IsRight) {
 
 INSTANTIATE_TEST_SUITE_P(All, Derived, testing::ValuesIn(all_programs()), name_of);
 
+// An addend that lacks an axis of the state, whichever: a row for all rows, a column for all columns, a number for
+// both.
+TEST(DerivedElementwise, AddendsMayLackAnAxis) {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("broadcast");
+    a.input("q", BF16, {T, H, K}).input("x", BF16, {T, H, V}).input("w", BF16, {T, H, K}).input("y", BF16, {T, H});
+    a.input("g", F32, {T, H, K, V}, kLogDecays).state("s", F32, {K, V}).output("o", BF16, {T, H, V});
+    for (const int form : {0, 1, 2, 3}) {
+        LinearAttention b = a;
+        b.step({"q", "x", "w", "y", "g", "prev_s"},
+               [form](Tensor q, Tensor x, Tensor w, Tensor y, Tensor g, Tensor s) -> Results {
+                   Tensor row = unsqueeze(x.to(F32), 0), column = unsqueeze(w.to(F32), 1), decayed = exp(g) * s;
+                   Tensor next = form == 0   ? decayed + row
+                                 : form == 1 ? decayed - column
+                                 : form == 2 ? y.to(F32) + decayed
+                                             : row + decayed + column;
+                   return {{"s", next}, {"o", matmul(q, next)}};
+               });
+        const ir::Definition derived = graph::with_phases(b.define());
+        expect_right(derived);
+        expect_right_gradients(derived);
+    }
+}
+
 /// A program without names and order: every value by what it is made of. Chains of products and sums have no order.
 class Signature {
   public:
@@ -142,7 +166,7 @@ class Signature {
 };
 
 /// Engines of those that have no products of matrices; all others have kernels for Hopper's matrix units.
-const std::map<std::string, std::string> kEngines = {{"selective_scan", "portable"}, {"min_gru", "channels"}};
+const std::map<std::string, std::string> kEngines = {{"selective_scan", "channels"}, {"min_gru", "channels"}};
 
 class Recurrence : public testing::TestWithParam<Entry> {};
 

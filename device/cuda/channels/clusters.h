@@ -13,10 +13,10 @@
 
 namespace forge::cuda {
 
-template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0>
+template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0, int ROWS = 1>
 struct Shared : SharedByStrips<STATES, TENSORS, MAXIMA, SUMS> {
     Map round[2][STATES][kMostBlocks][kTileChannels];  ///< of each block
-    float carried[STATES][kTileChannels];              ///< the states before the round
+    float carried[ROWS][STATES][kTileChannels];        ///< the states before the round
     ptx::Mailbox boxes[2];
 };
 
@@ -64,37 +64,41 @@ FORGE_DEVICE void place_tile(Places<TENSORS>& next, const Places<TENSORS>& befor
     }
 }
 
-/// Makes the states before each strip's rows. All threads call it, after put_map and sync; they sync afterwards. Final
+/// Makes the states before the tile. All threads call it, after put_map and sync; they sync afterwards. Final
 /// states are written after it, so that they may take the place of initial ones, which every block reads in its first
 /// round, before it sends.
-template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call& call, const Tile& at, int turn,
-                       const StateOf (&states)[STATES], int channels) {
+template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS, int ROWS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS, ROWS>& shared, const Call& call, const Tile& at,
+                       const Round& joined, const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int blocks = static_cast<int>(ptx::cluster_blocks()), mine = static_cast<int>(ptx::block_in_cluster());
     const bool first = at.segment < blocks;
-    auto& round = shared.round[turn % 2];
-    ptx::Mailbox* const box = &shared.boxes[turn % 2];
+    auto& round = shared.round[joined.number % 2];
+    auto& carried = shared.carried[joined.place()];
+    ptx::Mailbox* const box = &shared.boxes[joined.number % 2];
     const int self = thread();
-    if (first && blocks > 1) ptx::cluster_wait();  // they have all opened their mailboxes
+    if (first && joined.place() == 0 && blocks > 1) ptx::cluster_wait();  // they have all opened their mailboxes
+    Map whole[kEach];
     if (self == 0 && blocks > 1) ptx::mailbox_expect(box, static_cast<unsigned>(blocks * kAll * sizeof(Map)));
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
         if (first)
-            shared.carried[state][channel] = detail::initial_state(call, states[state].initial, at, channel, channels);
+            carried[state][channel] =
+                detail::initial_state(call, states[state].initial, at, joined.row, channel, channels);
+        whole[i] = detail::join_warps(shared, state, channel);
         if (blocks == 1) continue;
-        const Map map = detail::whole_map(shared, state, channel);
+        const Map map = whole[i];
         for (int b = 0; b < blocks; ++b) ptx::send(b, &round[state][mine][channel], box, map.factor, map.addend);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
-        float h = shared.carried[state][channel], before = h;
+        float h = carried[state][channel], before = h;
         if (blocks > 1) {
-            if (i == 0) ptx::mailbox_await(box, turn / 2);
+            if (i == 0) ptx::mailbox_await(box, joined.number / 2 % 2);
             Map map[kMostBlocks];
 #pragma unroll
             for (int b = 0; b < kMostBlocks; ++b)
@@ -105,8 +109,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call
                 if (b < blocks) h = Maps<MAXIMA>::apply(state, map[b], h);
             }
         }
-        const float after = detail::pass_on(shared, state, channel, before);
-        shared.carried[state][channel] = blocks > 1 ? h : after;
+        shared.before[state][channel] = before;
+        carried[state][channel] = blocks > 1 ? h : Maps<MAXIMA>::apply(state, whole[i], h);
     }
 }
 

@@ -22,7 +22,7 @@ using ptx::Word;
 static_assert(sizeof(Word) == kWordBytes, "the workspace has another size");
 constexpr Word kNothing = ~Word{0};
 
-template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0>
+template <int STATES, int TENSORS, unsigned MAXIMA = 0, int SUMS = 0, int ROWS = 1>
 struct Shared : SharedByStrips<STATES, TENSORS, MAXIMA, SUMS> {
     Map group[STATES][kGroup - 1][kTileChannels];  ///< the maps of earlier tiles
 };
@@ -76,11 +76,10 @@ FORGE_DEVICE Map map_of(Word word) {
     return {__uint_as_float(static_cast<unsigned>(word >> 32)), __uint_as_float(static_cast<unsigned>(word))};
 }
 
-/// The words of a tile and state: one per channel.
-template <int STATES>
-FORGE_DEVICE Word* words_of(const Call& call, Size tile, int state) {
+/// The words of a tile and state, of so many: one per channel.
+FORGE_DEVICE Word* words_of(const Call& call, Size tile, int states, int state) {
     return reinterpret_cast<Word*>(static_cast<char*>(call.exchange) + kExchangeHeader) +
-           (tile * STATES + state) * kTileChannels;
+           (tile * states + state) * kTileChannels;
 }
 
 namespace detail {
@@ -94,45 +93,51 @@ FORGE_DEVICE void await_four(const Word* p, Map* to) {
     to[0] = map_of(a.x), to[1] = map_of(a.y), to[2] = map_of(b.x), to[3] = map_of(b.y);
 }
 
-/// The map of a channel over the whole tile. With the initial state that of the first tile is known to its end.
-template <class SHARED>
-FORGE_DEVICE Map known_map(const SHARED& shared, const Tile& at, int state, int channel, float initial) {
-    const Map map = whole_map(shared, state, channel);
-    return at.segment == 0 ? Map{SHARED::forgotten(state), SHARED::apply(state, map, initial)} : map;
+/// With the initial state the map of the first tile is known to its end.
+template <class MAPS>
+FORGE_DEVICE Map known_map(const Map& map, const Tile& at, int state, float initial) {
+    return at.segment == 0 ? Map{MAPS::forgotten(state), MAPS::apply(state, map, initial)} : map;
 }
 
 }  // namespace detail
 
-/// Makes the states before each strip's rows from the maps of all rows before. All threads call it, after put_map and
+/// Makes the states before the tile from the maps of all rows before. All threads call it, after put_map and
 /// sync; they sync afterwards. Only the first tile reads the initial state, and what the last one gets depends on that
 /// having been done, so that final states may take the place of initial ones. Where they do not, a tile waits for no
 /// state that a factor of 0 makes it forget.
-template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS>
-FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call& call, const Tile& at, int,
-                       const StateOf (&states)[STATES], int channels) {
+template <int STATES, int TENSORS, unsigned MAXIMA, int SUMS, int ROWS>
+FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS, ROWS>& shared, const Call& call, const Tile& at,
+                       const Round& joined, const StateOf (&states)[STATES], int channels) {
     constexpr int kAll = STATES * kTileChannels, kEach = pieces(kAll, kThreads);  // channels of states, and a thread's
     const int place = static_cast<int>(at.segment % kGroup);                      // in its group
     const bool publishes = !at.last, ends_group = place == kGroup - 1, follows = at.segment >= kGroup;
     // From a tile's number to that of the next tokens.
     const Size side_by_side = Size{pieces(channels, kTileChannels)} * heads_apart(call);
-    const Word* const before_group = words_of<STATES>(call, at.number - (place + 1) * side_by_side, 0);
+    const auto words = [&](Size tile, int state = 0) {
+        return words_of(call, tile, ROWS * STATES, joined.place() * STATES + state);
+    };
+    const Word* const before_group = words(at.number - (place + 1) * side_by_side);
     const int self = thread();
     Word before[kEach];  // asked for now, looked at later
     float initial[kEach];
+    Map whole[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
         const int c = self + i * kThreads, state = c / kTileChannels, channel = c % kTileChannels;
         if (c >= kAll) break;
         before[i] = follows ? ptx::load_relaxed(before_group + c) : kNothing;
-        initial[i] = at.segment == 0 ? detail::initial_state(call, states[state].initial, at, channel, channels) : 0.0f;
+        initial[i] = at.segment == 0
+                         ? detail::initial_state(call, states[state].initial, at, joined.row, channel, channels)
+                         : 0.0f;
+        whole[i] = detail::join_warps(shared, state, channel);
         if (publishes && !ends_group)
-            ptx::store_relaxed(words_of<STATES>(call, at.number, 0) + c,
-                               word_of(detail::known_map(shared, at, state, channel, initial[i])));
+            ptx::store_relaxed(words(at.number) + c,
+                               word_of(detail::known_map<Maps<MAXIMA>>(whole[i], at, state, initial[i])));
     }
 #pragma unroll
     for (int state = 0; state < STATES; ++state)
         for (int n = kStrips - 1 - strip(); n < place; n += kStrips)  // the first threads are busy with the above
-            detail::await_four(words_of<STATES>(call, at.number - (place - n) * side_by_side, state) + strip_channel(),
+            detail::await_four(words(at.number - (place - n) * side_by_side, state) + strip_channel(),
                                &shared.group[state][n][strip_channel()]);
     sync();
 #pragma unroll
@@ -149,10 +154,8 @@ FORGE_DEVICE void join(Shared<STATES, TENSORS, MAXIMA, SUMS>& shared, const Call
         }
         h = Maps<MAXIMA>::apply(state, map, h);
         if (publishes && ends_group)
-            ptx::store_relaxed(
-                words_of<STATES>(call, at.number, 0) + c,
-                word_of({1.0f, Maps<MAXIMA>::apply(state, detail::whole_map(shared, state, channel), h)}));
-        detail::pass_on(shared, state, channel, h);
+            ptx::store_relaxed(words(at.number) + c, word_of({1.0f, Maps<MAXIMA>::apply(state, whole[i], h)}));
+        shared.before[state][channel] = h;
     }
 }
 

@@ -79,26 +79,34 @@ struct Numbers {
     FORGE_DEVICE vec operator[](int r) const { return broadcast(to_float(row[r])); }
 };
 
-/// A token tensor of the call, with so many rows per token. Of results they are all the same.
-template <class T, int ROWS = 1>
+/// A token tensor of the call, with so many rows per token, of results all the same, or OF_ROWS of channels, of which
+/// one is moved at a time.
+template <class T, int ROWS = 1, bool OF_ROWS = false>
 struct Tokens {
     const CallTensor& in_call;
-    int place;   ///< among the kernel's tensors (Places::first)
-    bool fours;  ///< four adjacent channels of any token can be moved at once
+    int place;        ///< among the kernel's tensors (Places::first)
+    bool fours;       ///< four adjacent channels of any token can be moved at once
+    Size before = 0;  ///< the elements before the row of channels
 
     FORGE_DEVICE Tokens(const Call& call, int tensor, int at) : in_call(call.tensors[tensor]), place(at) {
-        const Size strides = in_call.token | in_call.sequence | (kHeadChannels ? 0 : in_call.head);
+        const Size strides =
+            in_call.token | in_call.sequence | (kHeadChannels ? 0 : in_call.head) | (OF_ROWS ? in_call.dim[0] : 0);
         const bool dense = step() == 1,
                    aligned = reinterpret_cast<Size>(in_call.data) % static_cast<Size>(kWidth * sizeof(T)) == 0;
         fours = dense & aligned & (strides % kWidth == 0);  // without branches: the first loads wait for it
     }
     FORGE_DEVICE Size stride() const { return in_call.token; }
-    FORGE_DEVICE Size step() const { return channel_step(in_call); }
+    FORGE_DEVICE Size step() const { return channel_step(in_call, OF_ROWS); }
+    FORGE_DEVICE Tokens of_row(int row) const {
+        Tokens moved = *this;
+        moved.before = before_row(in_call, row);
+        return moved;
+    }
 
     /// The address of this thread's first element, or, of a tensor with one number per token, of its first token's.
     template <class P>
     FORGE_DEVICE T* first(const P& places, bool channels = true) const {
-        return reinterpret_cast<T*>(places.first[place]) + strip() * kRows * ROWS * stride() +
+        return reinterpret_cast<T*>(places.first[place]) + before + strip() * kRows * ROWS * stride() +
                (channels ? strip_channel() * step() : 0);
     }
 };
@@ -117,9 +125,9 @@ FORGE_DEVICE Before row_before(const Call& call, int tensor, const P& places, co
 }
 
 /// `back`: each row is that of as many tokens earlier. Tokens and channels out of range read as `pad`.
-template <class T, class P>
-FORGE_DEVICE Rows<T> load_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad, int back = 0,
-                               const Before& before = {}) {
+template <class T, bool OF_ROWS, class P>
+FORGE_DEVICE Rows<T> load_rows(const Tokens<T, 1, OF_ROWS>& tokens, const P& places, const Part& part, float pad,
+                               int back = 0, const Before& before = {}) {
     const int first = part.row < back ? back : 0;
     const T* from = tokens.first(places) - back * tokens.stride();
     Rows<T> x;
@@ -175,8 +183,9 @@ FORGE_DEVICE Numbers<T> load_shifted_numbers(const Tokens<T>& tokens, const P& p
 }
 
 /// Stores a thread's rows of a result, without tokens and channels that are out of range.
-template <class T, int ROWS, class P>
-FORGE_DEVICE void store_rows(const Tokens<T, ROWS>& tokens, const P& places, const Part& part, const Rows<T>& x) {
+template <class T, int ROWS, bool OF_ROWS, class P>
+FORGE_DEVICE void store_rows(const Tokens<T, ROWS, OF_ROWS>& tokens, const P& places, const Part& part,
+                             const Rows<T>& x) {
     T* to = tokens.first(places);
     if (tokens.fours && part.whole()) {
 #pragma unroll
@@ -200,28 +209,33 @@ FORGE_DEVICE void store_numbers(const Tokens<T, ROWS>& tokens, const P& places, 
         if (r / ROWS < part.rows) *to = element<T>(x.row[r / ROWS], 0);
 }
 
-/// This thread's channels of a per-head input.
+/// This thread's channels of a per-head input, or of a row of one.
 template <class T>
-FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const Part& part) {
-    const T* const from = head_block<const T>(call, tensor, at);
+FORGE_DEVICE vec load_head(const Call& call, int tensor, const Tile& at, const Part& part, int row = kNoRow) {
+    const CallTensor& t = call.tensors[tensor];
+    const Size step = channel_step(t, row != kNoRow);
+    const T* const from = head_block<const T>(call, tensor, at) + before_row(t, row) + part.channel * step;
+    const bool aligned = reinterpret_cast<Size>(from) % static_cast<Size>(kWidth * sizeof(T)) == 0;
+    if (step == 1 && aligned && part.channels >= kWidth) return unpack(load_packed(from));
     vec x;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-        x.x[i] = i < part.channels ? to_float(from[(part.channel + i) * channel_step(call.tensors[tensor])]) : 0.0f;
+    for (int i = 0; i < kWidth; ++i) x.x[i] = i < part.channels ? to_float(from[i * step]) : 0.0f;
     return x;
 }
 
 /// The states after the last token: the strip that walked over it has them. Those behind have them too, as tokens that
 /// are not there change nothing, but composed of maps, with one more rounding.
 template <Order ORDER = Order::Forwards>
-FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x) {
+FORGE_DEVICE void store_state(const Call& call, int tensor, const Tile& at, const Part& part, const vec& x,
+                              int row = kNoRow) {
     const int last = ORDER == Order::Backwards ? 0 : static_cast<int>(at.end - at.row) - 1;
     if (!at.last || strip() != (last > 0 ? last / kRows : 0)) return;
+    const CallTensor& t = call.tensors[tensor];
     float* const to = state_block<float>(call, tensor, at);
     if (!to) return;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-        if (i < part.channels) to[(part.channel + i) * channel_step(call.tensors[tensor])] = x.x[i];
+        if (i < part.channels) to[before_row(t, row) + (part.channel + i) * channel_step(t, row != kNoRow)] = x.x[i];
 }
 
 /// Where a state before this thread's tokens lies in the workspace, which has so many floats for a strip of a sequence

@@ -30,6 +30,13 @@ constexpr bool kHeadChannels = false;
 #endif
 
 FORGE_DEVICE Size channel_step(const CallTensor& t) { return kHeadChannels ? t.head : t.dim[0]; }
+/// Of a tensor with rows of channels, as states have that are matrices.
+FORGE_DEVICE Size channel_step(const CallTensor& t, bool of_rows) { return of_rows ? t.dim[1] : channel_step(t); }
+
+/// No row, of what has none.
+constexpr int kNoRow = -1;
+/// The elements before a row.
+FORGE_DEVICE Size before_row(const CallTensor& t, int row) { return row == kNoRow ? 0 : row * t.dim[0]; }
 /// Of a head.
 template <int CHANNELS>
 FORGE_DEVICE int channels_of(const Call& call) {
@@ -101,8 +108,9 @@ struct alignas(16) Places {
 /// Which tensor of the call a kernel's tensor is.
 struct TensorOf {
     int tensor, element_bytes;
-    bool channels;  ///< rather than one number per token
-    int rows = 1;   ///< per token
+    bool channels;         ///< rather than one number per token
+    int rows = 1;          ///< per token
+    bool of_rows = false;  ///< of channels
 };
 
 /// The address of a tile's first element in a tensor.
@@ -110,7 +118,7 @@ FORGE_DEVICE char* first_of(const Call& call, const Tile& at, const TensorOf& te
     const CallTensor& t = call.tensors[tensor.tensor];
     const Size token =
         at.sequence * t.sequence + (at.start + at.row) * tensor.rows * t.token + quotient(at.head, t.group) * t.head;
-    const Size channel = tensor.channels ? at.tile * kTileChannels * channel_step(t) : 0;
+    const Size channel = tensor.channels ? at.tile * kTileChannels * channel_step(t, tensor.of_rows) : 0;
     return static_cast<char*>(t.data) + (token + channel) * tensor.element_bytes;
 }
 

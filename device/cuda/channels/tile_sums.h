@@ -32,13 +32,18 @@ constexpr int kSumChannels = 64, kSumSlices = kThreads / kSumChannels;
 static_assert(kThreads % kSumChannels == 0, "threads that sum have a slice of the tiles each");
 
 /// The sum of what a sequence's tiles have left, onto what the state was: one channel after another or, of NUMBERS, all
-/// of a head's together. By a block of threads, with `scratch` for a number of each.
+/// of a head's together; of a row of a matrix, if one is named, whose part of the workspace begins at `spill`. By a
+/// block of threads, with `scratch` for a number of each.
 template <bool NUMBER>
 FORGE_DEVICE void sum_tiles(float* scratch, const Call& call, const Task& at, const float* spill, int floats,
-                            int channels, int initial, int final) {
-    float* const to = state_block<float>(call, final, at);
+                            int channels, int initial, int final, int row = kNoRow) {
+    float* to = state_block<float>(call, final, at);
     if (!to) return;
-    const float* const so_far = state_block<const float>(call, initial, at);
+    const float* so_far = state_block<const float>(call, initial, at);
+    const Size read_step = channel_step(call.tensors[initial], row != kNoRow),
+               written_step = channel_step(call.tensors[final], row != kNoRow);
+    to += before_row(call.tensors[final], row);
+    if (so_far) so_far += before_row(call.tensors[initial], row);
     const Size tiles = (at.tokens + kTileRows - 1) / kTileRows, step = kStrips * call.heads * floats;
     const float* const from = spill + (first_block(call, at.sequence, kRows) * call.heads + at.head) * floats;
     const int slice = thread() / kSumChannels, own = thread() % kSumChannels;
@@ -60,8 +65,7 @@ FORGE_DEVICE void sum_tiles(float* scratch, const Call& call, const Task& at, co
         scratch[thread()] = sum;
         sync();
         if (slice == 0 && c < channels) {
-            const Size read = c * call.tensors[initial].dim[0], written = c * call.tensors[final].dim[0];
-            to[written] = (so_far ? so_far[read] : 0.0f) + all_slices(own);
+            to[c * written_step] = (so_far ? so_far[c * read_step] : 0.0f) + all_slices(own);
         }
         sync();
     }

@@ -15,12 +15,18 @@ using cuda::kMapBytes, cuda::kMostBlocks;
 
 namespace {
 
-constexpr int kThreadsOfMultiprocessor = 512;  ///< so that each has 128 registers
+/// So that each has 128 registers or, where gradients of matrices are made, 255.
+int threads_of_multiprocessor(const plan::Plan& plan) {
+    const bool back =
+        std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.graph.reverse; });
+    return back && state_rows(plan) > 0 ? 256 : 512;
+}
 
 }  // namespace
 
 Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto states = static_cast<std::int64_t>(states_of(kernel.tiles.fn).size());
+    const std::int64_t rows_of_states = std::max<std::int64_t>(state_rows(plan), 1);  // joined one after another
     const auto tensors = static_cast<std::int64_t>(token_tensors(plan, kernel.tiles.fn).size()),
                sums = static_cast<std::int64_t>(contributions_of(kernel.tiles.fn).size());
     const int wide = tile_channels(plan), strips = plan.schedule.block_threads / (wide / kChannelWidth);
@@ -33,20 +39,20 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     }
     if (channels_are_heads(plan.definition)) launch.head_channels = wide;
     else launch.parts = support::divide_up(channels_of(plan), std::int64_t{wide});
-    launch.resident_blocks = std::max(1, kThreadsOfMultiprocessor / launch.threads);
+    launch.resident_blocks = std::max(1, threads_of_multiprocessor(plan) / launch.threads);
     const std::int64_t rows = static_cast<std::int64_t>(rows_of(plan)) * strips;
     constexpr std::int64_t kTileBytes = 160;
     const std::int64_t maps = states * wide * kMapBytes;  // one per channel and state
     launch.shared_bytes =
-        cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + strips * (maps + maps / 2 + sums * wide * 4);
+        cuda::kPlaces * ((kTileBytes + 8 * tensors + 15) / 16 * 16) + maps / 2 + strips * (maps + sums * wide * 4);
     if (plan.schedule.clusters) {
         launch.cluster_blocks = kMostBlocks, launch.cluster_rows = rows;
-        launch.shared_bytes += 2 * kMostBlocks * maps + maps / 2 + 2 * cuda::kMailboxBytes;
+        launch.shared_bytes += 2 * kMostBlocks * maps + rows_of_states * maps / 2 + 2 * cuda::kMailboxBytes;
         return launch;
     }
     launch.unit_rows = rows;
     launch.exchange_header_bytes = cuda::kExchangeHeader;
-    launch.exchange_bytes = states * wide * cuda::kWordBytes;
+    launch.exchange_bytes = rows_of_states * states * wide * cuda::kWordBytes;
     launch.shared_bytes += (cuda::kGroup - 1) * maps;
     return launch;
 }

@@ -20,6 +20,8 @@ constexpr int kMostRows = 8;  ///< tokens of a thread
 // Of the 128 registers that a thread has, for what is counted here; on the way back, of which more is counted, in
 // clusters and elsewhere.
 constexpr std::int64_t kRegisters = 84, kRegistersBack = 108, kRegistersBackByLooks = 100;
+// Of matrices, whose rows leave little else to be held; on the way back of 255.
+constexpr std::int64_t kMoreOfMatrices = 18, kMoreOfMatricesByLooks = 10, kMoreOfMatricesBack = 124;
 
 ValueId param_of(const Function& fn, const std::string& name, Role role) {
     for (ValueId v = 0; v < fn.size(); ++v)
@@ -32,13 +34,13 @@ bool is_saved(const Op& op) { return op.code == Opcode::Param && op.attrs.role =
 constexpr std::int64_t kRegistersOfHeads = 32;  ///< for how many channels there are, where the call alone says so
 constexpr std::int64_t kRegistersOfRows = 24;   ///< for which rows are there, where others are left out
 
-/// What a thread holds of a token between the walks: the inputs that the second one reads, as they lie in memory, what
-/// is kept for it, and all inputs of the next tile.
+/// What a thread holds of a token between the walks: the inputs that a later one reads, as they lie in memory, what is
+/// kept for it, and all inputs of the next tile; of matrices those of a row, and of no other tile.
 std::int64_t registers_per_row(const ir::Definition& definition, const Function& fn) {
     const Walks walks(fn);
     std::vector<bool> read_again(fn.ops.size(), false);
     for (ValueId v = 0; v < fn.size(); ++v)
-        if (walks.in(v, ChannelWalk::Second))
+        if (walks.in(v, ChannelWalk::Second) || walks.in(v, ChannelWalk::Last))
             for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
     for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
     std::int64_t count = 0;
@@ -48,10 +50,31 @@ std::int64_t registers_per_row(const ir::Definition& definition, const Function&
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
         const DType dtype = definition.input(op.attrs.name)->type.dtype;
         const std::int64_t registers =
-            op.type.rank() == 0 ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
-        count += read_again[static_cast<std::size_t>(v)] ? 2 * registers : registers;
+            !graph::has_channels(op.type) ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;
+        const bool again = read_again[static_cast<std::size_t>(v)];
+        if (graph::rows_of(fn)) count += again || graph::has_rows(op.type) ? registers : 0;
+        else count += again ? 2 * registers : registers;
     }
+    for (const ir::Result& r : fn.results)  // channels of a row, as they come and as they will be stored
+        if (r.role == Role::Input && graph::has_rows(fn.op(r.value).type) && graph::has_channels(fn.op(r.value).type))
+            count += 2 * kChannelWidth;
     return std::max<std::int64_t>(count, 1);
+}
+
+/// Parameters that say more of a token than whether it is there.
+std::vector<ValueId> token_inputs(const Function& fn) {
+    std::vector<ValueId> found;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Role role = fn.op(v).attrs.role;
+        if (fn.op(v).code == Opcode::Param && (role == Role::Input || role == Role::Shifted || role == Role::Before))
+            found.push_back(v);
+    }
+    return found;
+}
+
+bool is_cheap(Opcode code) {
+    return code == Opcode::Mul || code == Opcode::Add || code == Opcode::Sub || code == Opcode::Neg ||
+           code == Opcode::Unsqueeze;
 }
 
 }  // namespace
@@ -62,7 +85,13 @@ bool channels_are_heads(const ir::Definition& definition) {
 }
 
 std::int64_t channels_of(const plan::Plan& plan) {
-    return plan.sizes.at(plan.definition.states[0].type.shape[0].symbol);
+    return plan.sizes.at(plan.definition.states[0].type.shape.back().symbol);
+}
+
+std::int64_t state_rows(const plan::Plan& plan) {
+    const Shape& shape = plan.definition.states[0].type.shape;
+    if (shape.size() < 2) return 0;
+    return shape[0].is_constant() ? shape[0].factor : shape[0].factor * plan.sizes.at(shape[0].symbol);
 }
 
 int tile_channels(const plan::Plan& plan) {
@@ -139,14 +168,55 @@ Walks::Walks(const Function& fn) : walks_(fn.ops.size(), ChannelWalk::None), kep
         else if (per_token[v])
             walks_[v] = first[v] ? ChannelWalk::First : second[v] ? ChannelWalk::Second : ChannelWalk::Saved;
     }
-    const auto keep = [&](ValueId v) {
-        const auto i = static_cast<std::size_t>(v);
-        kept_[i] = kept_[i] || (walks_[i] == ChannelWalk::First && fn.op(v).code != Opcode::Param);
-    };
+    if (graph::rows_of(fn)) apart_from_rows(fn, per_token), repeat_for_rows(fn);
     for (ValueId v = 0; v < fn.size(); ++v)
-        if (in(v, ChannelWalk::Second))
-            for (const ValueId a : fn.op(v).args) keep(a);
-    for (const ValueId v : wanted) keep(v);
+        kept_[static_cast<std::size_t>(v)] = fn.op(v).code != Opcode::Param && is_read_later(fn, v);
+}
+
+/// Where states are matrices, what has no rows is computed before all of them or, if it needs their sums or no row
+/// needs it, behind.
+void Walks::apart_from_rows(const Function& fn, const std::vector<bool>& per_token) {
+    std::vector<ValueId> sums, of_rows;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const bool sum = graph::sums_rows(fn, fn.op(v));
+        if (sum) sums.push_back(v);
+        if (sum || graph::has_rows(fn.op(v).type)) of_rows.push_back(v);
+    }
+    const std::vector<bool> late = ir::depends_on(fn, sums), early = ir::needed_for(fn, of_rows),
+                            of_tokens = ir::depends_on(fn, token_inputs(fn));
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const auto i = static_cast<std::size_t>(v);
+        if (graph::sums_rows(fn, fn.op(v))) walks_[i] = ChannelWalk::Second;
+        else if (!graph::has_rows(fn.op(v).type) && (per_token[i] || late[i]))
+            walks_[i] = !late[i] && !of_tokens[i] ? ChannelWalk::Each
+                        : late[i] || !early[i]    ? ChannelWalk::Last
+                                                  : ChannelWalk::Once;
+    }
+}
+
+/// What costs little is computed again in the second walk: a thread keeps what all rows have in common, too.
+void Walks::repeat_for_rows(const Function& fn) {
+    for (ValueId v = fn.size() - 1; v >= 0; --v)
+        if (graph::has_rows(fn.op(v).type) && is_cheap(fn.op(v).code) && is_read_later(fn, v))
+            walks_[static_cast<std::size_t>(v)] = ChannelWalk::Both;
+}
+
+/// Whether a walk behind the one that computes v reads it.
+bool Walks::is_read_later(const Function& fn, ValueId v) const {
+    const ChannelWalk walk = walks_[static_cast<std::size_t>(v)];
+    if (graph::sums_rows(fn, fn.op(v))) return true;
+    if (walk != ChannelWalk::First && walk != ChannelWalk::Once) return false;
+    const auto reads = [&](ValueId user) {
+        const auto& args = fn.op(user).args;
+        const bool later = walk == ChannelWalk::First ? in(user, ChannelWalk::Second)
+                                                      : !in(user, ChannelWalk::Once) && !before_tokens(user);
+        return later && std::find(args.begin(), args.end(), v) != args.end();
+    };
+    for (ValueId user = 0; user < fn.size(); ++user)
+        if (reads(user)) return true;
+    return std::any_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
+        return r.value == v && r.role != Role::Ones && r.role != Role::After;
+    });
 }
 
 int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, bool clusters) {
@@ -157,6 +227,8 @@ int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, 
                                          : kRegistersBackByLooks) -
                              2 * kChannelWidth * static_cast<std::int64_t>(states) -
                              kChannelWidth * static_cast<std::int64_t>(contributions_of(fn).size());
+    if (graph::rows_of(fn))
+        registers += reverse ? kMoreOfMatricesBack : clusters ? kMoreOfMatrices : kMoreOfMatricesByLooks;
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
         for (const ValueId a : fn.op(v).args)

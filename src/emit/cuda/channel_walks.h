@@ -30,6 +30,8 @@ struct SavedState {
 /// Whether the channels are heads, and how many of a head there are otherwise.
 bool channels_are_heads(const ir::Definition& definition);
 std::int64_t channels_of(const plan::Plan& plan);
+/// How many rows states have that are matrices; none, of vectors.
+std::int64_t state_rows(const plan::Plan& plan);
 /// How many of them a task has: all, where they meet.
 int tile_channels(const plan::Plan& plan);
 
@@ -47,29 +49,39 @@ std::vector<int> token_tensors(const plan::Plan& plan, const ir::Function& fn);
 /// When a value is computed.
 enum class ChannelWalk : std::uint8_t {
     None,    ///< before the tokens: it depends on none
+    Once,    ///< for all rows of matrices, which the walks below go through one after another
     First,   ///< for the states
     Second,  ///< for the outputs
-    Both,    ///< from a state, which is another one in each walk
+    Both,    ///< from a state, which is another one in each walk, or again rather than kept
     Saved,   ///< for saved states alone
+    Last,    ///< from sums over all rows
+    Each,    ///< in whichever needs it, of matrices: it follows from which tokens are there
 };
 
-/// Which values each walk computes, and which of the first walk's the second one reads. Saved states are made before
-/// either.
+/// Which values each walk computes, and which of those before it a walk reads. Saved states are made before the first
+/// one.
 class Walks {
   public:
     explicit Walks(const ir::Function& fn);
 
     [[nodiscard]] bool in(ir::ValueId v, ChannelWalk walk) const {
         const ChannelWalk w = walks_[static_cast<std::size_t>(v)];
-        return w == walk || (w == ChannelWalk::Both && walk != ChannelWalk::None);
+        return w == walk || (w == ChannelWalk::Both && (walk == ChannelWalk::First || walk == ChannelWalk::Second));
     }
     [[nodiscard]] bool before_tokens(ir::ValueId v) const {
         return walks_[static_cast<std::size_t>(v)] == ChannelWalk::None;
     }
+    [[nodiscard]] bool in_each(ir::ValueId v) const { return walks_[static_cast<std::size_t>(v)] == ChannelWalk::Each; }
     [[nodiscard]] bool kept(ir::ValueId v) const { return kept_[static_cast<std::size_t>(v)]; }
-    [[nodiscard]] bool saves(ir::ValueId v) const { return saves_[static_cast<std::size_t>(v)] && !before_tokens(v); }
+    [[nodiscard]] bool saves(ir::ValueId v) const {
+        return saves_[static_cast<std::size_t>(v)] && !before_tokens(v) && !in(v, ChannelWalk::Once) && !in_each(v);
+    }
 
   private:
+    void apart_from_rows(const ir::Function& fn, const std::vector<bool>& per_token);
+    void repeat_for_rows(const ir::Function& fn);
+    [[nodiscard]] bool is_read_later(const ir::Function& fn, ir::ValueId v) const;
+
     std::vector<ChannelWalk> walks_;
     std::vector<bool> kept_, saves_;
 };

@@ -12,6 +12,7 @@
 #include "emit/statements.h"
 #include "graph/saved_states.h"
 #include "graph/token_kernels.h"
+#include "graph/token_program.h"
 
 namespace forge::emit {
 namespace {
@@ -45,6 +46,7 @@ class ChannelWriter {
           saved_(saved_states_of(fn_)),
           sums_(contributions_of(fn_)),
           walks_(fn_),
+          rows_(forge::emit::state_rows(plan)),
           channels_(channels_are_heads(plan.definition) ? "channels_of<kChannels>(call)" : "kChannels") {}
 
     void write() {
@@ -53,7 +55,9 @@ class ChannelWriter {
             {kernel_symbol(kernel_)},
             fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
         begin();
-        first_loads();
+        if (rows_) out_.line("int round = 0;");
+        else first_loads();
+        place_second_tile();
         out_.begin({Kind::Loop, "tiles"},
                    "for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % kPlaces)");
         next("part_of", tile(0), {});
@@ -61,20 +65,48 @@ class ChannelWriter {
         out_.line("auto& next = shared.places[(turn + 2) % kPlaces];");
         out_.line("const Tile& at = places.tile;");
         out_.line("const Part part = part_of(at, {});", channels_);
-        before_tokens();
-        make_saved_states();
-        first_walk();
-        next_loads();
-        meet();
-        second_walk();
-        for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v)) out_.line("{0} = {0}_next;", name(v));
-        for (const SavedState& s : saved_) out_.line("{0} = {0}_next;", strip_state(s));
+        before_tokens(false);
+        if (rows_) walk_rows();
+        else walk_tokens();
         out_.end();
         out_.end();
     }
 
   private:
+    void walk_tokens() {
+        make_saved_states();
+        first_walk();
+        next_loads();
+        take_third_tile();
+        join();
+        second_walk();
+        store_sums(false);
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v)) out_.line("{0} = {0}_next;", name(v));
+        for (const SavedState& s : saved_) out_.line("{0} = {0}_next;", strip_state(s));
+    }
+
+    /// Where states are matrices: what all rows have in common, one row after another, and what sums over them lead to.
+    void walk_rows() {
+        load_now(false);
+        once();
+        take_third_tile();
+        ::forge::kernel::Statement loop{Kind::Loop, "rows"};
+        loop.within = true;
+        out_.begin(std::move(loop), "for (int state_row = 0; state_row < kStateRows; ++state_row, ++round)");
+        load_now(true);
+        before_tokens(true);
+        make_saved_states();
+        first_walk();
+        out_.add(group_barrier());
+        join();
+        second_walk();
+        store_sums(true);
+        out_.end();
+        last_walk();
+        store_sums(false);
+    }
+
     /// The kernel of sums, a task of which has a sequence and head.
     void write_sums() {
         out_.begin_kernel(
@@ -86,9 +118,14 @@ class ChannelWriter {
         for (const ir::Result& r : fn_.results) {
             const std::string left = graph::sum_spill(r.name);
             const bool number = !channels_are_heads(plan_.definition) && op(r.value).type.rank() == 0;
-            out_.line("sum_tiles<{}>(scratch, call, at, {}, {}, {}, {}, {});", number, spill(left), floats(left),
-                      channels_are_heads(plan_.definition) ? 1 : channels_of(plan_),
-                      plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
+            const std::string rest = fmt::format(
+                "{}, {}, {}, {}", floats(left), channels_are_heads(plan_.definition) ? 1 : channels_of(plan_),
+                plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
+            if (graph::has_rows(op(r.value).type))
+                out_.line(
+                    "for (int row = 0; row < {}; ++row) sum_tiles<false>(scratch, call, at, {} + row * {}, {}, row);",
+                    rows_, spill(left), floats(left) / rows_, rest);
+            else out_.line("sum_tiles<{}>(scratch, call, at, {}, {});", number, spill(left), rest);
         }
         out_.end();
     }
@@ -138,7 +175,15 @@ class ChannelWriter {
     /// The order as the last template argument, behind others or alone: forwards is the default.
     [[nodiscard]] const char* and_order() const { return goes_back() ? ", Order::Backwards" : ""; }
     [[nodiscard]] const char* order() const { return goes_back() ? "<Order::Backwards>" : ""; }
-    [[nodiscard]] bool has_channels(ValueId v) const { return op(v).type.rank() > 0; }
+    [[nodiscard]] bool has_channels(ValueId v) const { return graph::has_channels(op(v).type); }
+    [[nodiscard]] bool has_rows(ValueId v) const { return graph::has_rows(op(v).type); }
+
+    /// Which row the thread is at, behind others or of a token tensor, and where it is in the workspace.
+    [[nodiscard]] static const char* and_row(bool rows) { return rows ? ", state_row" : ""; }
+    [[nodiscard]] static const char* of_row(bool rows) { return rows ? ".of_row(state_row)" : ""; }
+    [[nodiscard]] std::string spilled_row(const std::string& name, bool rows) const {
+        return spill(name) + (rows ? fmt::format(" + state_row * {}", floats(name) / rows_) : "");
+    }
     [[nodiscard]] int tensor_of(ValueId v) const {
         return plan_.tensor(op(v).attrs.role == Role::Head ? Slot::Head : Slot::Input, op(v).attrs.name);
     }
@@ -158,9 +203,11 @@ class ChannelWriter {
         out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};",
                   channels_are_heads(plan_.definition) ? 0 : channels_of(plan_), states_.size(), numbers.size());
         if (maxima) out_.line("constexpr unsigned kMaxima = {}u;  // a bit for each state", maxima);
-        const std::string kinds = !sums_.empty() ? fmt::format(", {}, {}", maxima ? "kMaxima" : "0", sums_.size())
-                                  : maxima       ? ", kMaxima"
-                                                 : "";
+        if (rows_) out_.line("constexpr int kStateRows = {};", rows_);
+        const std::string kinds = rows_ ? fmt::format(", {}, {}, kStateRows", maxima ? "kMaxima" : "0", sums_.size())
+                                  : !sums_.empty() ? fmt::format(", {}, {}", maxima ? "kMaxima" : "0", sums_.size())
+                                  : maxima         ? ", kMaxima"
+                                                   : "";
         std::vector<std::string> states;
         for (const ChannelState& s : states_)
             states.push_back(fmt::format("{{{}, {}}}", plan_.tensor(Slot::InitialState, s.name),
@@ -171,10 +218,11 @@ class ChannelWriter {
         out_.line("start(shared);");
         std::vector<std::string> tensors;
         for (const int t : numbers) {
-            const bool channels = channels_are_heads(plan_.definition) ||
-                                  (slot(t).type.rank() > 2 && !slot(t).type.shape[2].is_constant());
+            const bool of_rows = slot(t).type.rank() > 3, channels = has_channels_per_token(slot(t).type.shape);
             const std::int64_t per_token = slot(t).type.shape[0].factor;
-            const std::string more = per_token > 1 ? fmt::format(", {}", per_token) : "";
+            const std::string more = of_rows         ? fmt::format(", {}, true", per_token)
+                                     : per_token > 1 ? fmt::format(", {}", per_token)
+                                                     : "";
             out_.line("const Tokens<{}{}> {}(call, {}, {});", storage(t), more, tokens(slot(t).name), t,
                       tensors.size());
             tensors.push_back(fmt::format("{{{}, {}, {}{}}}", t, size_in_bytes(slot(t).type.dtype), channels, more));
@@ -189,6 +237,12 @@ class ChannelWriter {
         out_.add(group_barrier());
     }
 
+    /// Whether a token has a number of each channel.
+    [[nodiscard]] bool has_channels_per_token(const Shape& shape) const {
+        if (channels_are_heads(plan_.definition)) return true;
+        return shape.size() > 2 && shape.back().symbol == plan_.definition.states[0].type.shape.back().symbol;
+    }
+
     /// All token inputs of a tile are loaded before any is used: of the first one before the loop, …
     void first_loads() {
         next("load", place(0), {});
@@ -197,12 +251,24 @@ class ChannelWriter {
             if (is_tensor(v)) out_.line("auto {} = {};", name(v), load(v, "shared.places[0]", "part_first"));
         for (const SavedState& s : saved_)
             out_.line("vec {} = {};", strip_state(s), load(s, "shared.places[0].tile", "part_first"));
+    }
+
+    void place_second_tile() {
         take_tile(1);
         out_.line("take_tile<kChannels{}>(shared.places[1], shared.places[0], call);", and_order());
         out_.add(group_barrier());
         place_tile(1);
         out_.line("place_tile{}(shared.places[1], shared.places[0], call, tensors);", order());
         out_.add(group_barrier());
+    }
+
+    /// The tile after the next, once the current one is under way.
+    void take_third_tile() {
+        take_tile(2);
+        out_.line("take_tile<kChannels{}>(next, following, call);", and_order());
+        out_.add(group_barrier());
+        place_tile(2);
+        out_.line("place_tile{}(next, following, call, tensors);", order());
     }
 
     /// … and of each other one while the states of the one before are awaited.
@@ -215,11 +281,24 @@ class ChannelWriter {
             out_.line("const vec {}_next = {};", strip_state(s), load(s, "following.tile", "part_next"));
     }
 
+    /// Where states are matrices, a tile's inputs are loaded as it begins, and those of rows as these do.
+    void load_now(bool rows) {
+        next("load", place(0), {});
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tensor(v) && has_rows(v) == rows) {
+                out_.line("const auto {} = {};", name(v), load(v, "places", "part"));
+            }
+        if (!rows) return;
+        for (const SavedState& s : saved_) {
+            out_.line("const vec {} = {};", strip_state(s), load(s, "at", "part"));
+        }
+    }
+
     /// Saved states as they were before a thread's rows.
     [[nodiscard]] std::string strip_state(const SavedState& s) const { return name(s.before) + "_strip"; }
     [[nodiscard]] std::string load(const SavedState& s, const char* tile, const char* part) const {
-        return fmt::format("load_saved({}, call, {}, {}, {})", spill(graph::saved_spill(s.name)), tile, part,
-                           floats(graph::saved_spill(s.name)));
+        const std::string saved = graph::saved_spill(s.name);
+        return fmt::format("load_saved({}, call, {}, {}, {})", spilled_row(saved, rows_), tile, part, floats(saved));
     }
     [[nodiscard]] std::string spill(const std::string& name) const {
         return fmt::format("call.spills[{}]", plan_.spill(name));
@@ -229,16 +308,17 @@ class ChannelWriter {
     }
 
     [[nodiscard]] std::string load(ValueId v, const char* places, const char* part) const {
-        const std::string arguments = fmt::format("{}, {}, {}, {}", tokens(op(v).attrs.name), places, part,
-                                                  float_literal(slot(tensor_of(v)).pad));
+        const std::string arguments = fmt::format("{}{}, {}, {}, {}", tokens(op(v).attrs.name), of_row(has_rows(v)),
+                                                  places, part, float_literal(slot(tensor_of(v)).pad));
         const char* what = has_channels(v) ? "rows" : "numbers";
         if (!is_param(v, Role::Shifted)) return fmt::format("load_{}({})", what, arguments);
         return fmt::format("load_shifted_{}({}, call, {})", what, arguments, rows_before(plan_, tensor_of(v)));
     }
 
-    void before_tokens() {
+    /// What no token changes, of all rows or of the one that the thread is at.
+    void before_tokens(bool rows) {
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (!walks_.before_tokens(v) || op(v).code == Opcode::Constant) continue;
+            if (!walks_.before_tokens(v) || op(v).code == Opcode::Constant || has_rows(v) != rows) continue;
             if (is_param(v, Role::Scalar))
                 out_.line("const vec {} = broadcast(call.scalars[{}]);", name(v), plan_.scalar(op(v).attrs.name));
             else if (is_param(v, Role::Head)) load_head(v);
@@ -248,20 +328,26 @@ class ChannelWriter {
 
     void load_head(ValueId v) {
         const int t = tensor_of(v);
-        if (has_channels(v)) out_.line("const vec {} = load_head<{}>(call, {}, at, part);", name(v), storage(t), t);
-        else
-            out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at)));", name(v), storage(t),
-                      t);
+        if (has_channels(v))
+            return out_.line("const vec {} = load_head<{}>(call, {}, at, part{});", name(v), storage(t), t,
+                             and_row(has_rows(v)));
+        const std::string before = has_rows(v) ? fmt::format(" + before_row(call.tensors[{}], state_row)", t) : "";
+        out_.line("const vec {} = broadcast(load_number(head_block<const {}>(call, {}, at){}));", name(v), storage(t),
+                  t, before);
     }
 
     /// Saved states before each of a thread's rows, from those before all of them.
     void make_saved_states() {
         if (saved_.empty()) return;
-        for (const SavedState& s : saved_) out_.line("vec {}[kRows];", name(s.before));
+        for (const SavedState& s : saved_) {
+            out_.line("vec {}[kRows];", name(s.before));
+        }
         next("saved states", tile(0), {});
         out_.open("");
         read_.clear();
-        for (const SavedState& s : saved_) out_.line("vec {} = {};", row_name(s.before), strip_state(s));
+        for (const SavedState& s : saved_) {
+            out_.line("vec {} = {};", row_name(s.before), strip_state(s));
+        }
         out_.put("#pragma unroll");
         out_.open("for (int row = 0; row < kRows; ++row)");
         for (const SavedState& s : saved_) {
@@ -270,21 +356,32 @@ class ChannelWriter {
         }
         for (ValueId v = 0; v < fn_.size(); ++v) {
             if (!walks_.saves(v) || op(v).code == Opcode::Param) continue;
-            for (const ValueId a : op(v).args) read(a, false);
+            for (const ValueId a : op(v).args) read(a, Kept::Once);
             compute(v, fmt::format("const {} {}", type(v), name(v)));
         }
         for (const SavedState& s : saved_) {
-            read(s.after, false);
+            read(s.after, Kept::Once);
             out_.line("{} = {};", row_name(s.before), use(s.after));
         }
         out_.close();
         out_.close();
     }
 
+    /// What rows of matrices have in common, and a place for their sums.
+    void once() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (walks_.kept(v) && (walks_.in(v, ChannelWalk::Once) || is_sum(v)))
+                out_.line("{} {}[kRows]{};", type(v), name(v), is_sum(v) ? " = {}" : "");
+        next("once", tile(0), {});
+        walk(ChannelWalk::Once);
+    }
+
     /// What these tokens do to the states: from nothing, and from factors of 1.
     void first_walk() {
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (walks_.kept(v)) out_.line("{} {}[kRows];", type(v), name(v));
+            if (walks_.kept(v) && walks_.in(v, ChannelWalk::First)) {
+                out_.line("{} {}[kRows];", type(v), name(v));
+            }
         next("first walk", tile(0), all_of("strips"));
         out_.open("");
         for (const ChannelState& s : states_) {
@@ -292,22 +389,19 @@ class ChannelWriter {
             if (s.factor != ir::kNoValue) out_.line("vec {} = {};", name(s.factor), s.no_factor());
         }
         walk(ChannelWalk::First);
-        for (std::size_t i = 0; i < states_.size(); ++i)
-            out_.line("put_map{}(shared, {}, {}, {});", order(), i, factor(states_[i]), variable(states_[i]));
+        int place = 0;
+        for (const ChannelState& s : states_) {
+            out_.line("put_map{}(shared, {}, {}, {});", order(), place++, factor(s), variable(s));
+        }
         out_.close();
     }
 
-    /// The states before these tokens arrive; the addresses of the tile after the next are found on the way.
-    void meet() {
-        take_tile(2);
-        out_.line("take_tile<kChannels{}>(next, following, call);", and_order());
-        out_.add(group_barrier());
-        place_tile(2);
-        out_.line("place_tile{}(next, following, call, tensors);", order());
+    /// The states before these tokens arrive.
+    void join() {
         Accesses reads = tile(0);
         ::forge::kernel::append(reads, all_of("strips"));
-        next("join", reads, all_of("before"));
-        out_.line("join(shared, call, at, turn, states, {});", channels_);
+        next("join", reads, all_of("before"));  // of strips, it changes what a warp alone reads then
+        out_.line("join(shared, call, at, {{{}}}, states, {});", rows_ ? "round, state_row" : "turn", channels_);
         out_.add(group_barrier());
     }
 
@@ -316,45 +410,84 @@ class ChannelWriter {
         ::forge::kernel::append(reads, all_of("before"));
         next("second walk", reads, {});
         out_.open("");
-        for (std::size_t i = 0; i < states_.size(); ++i)
-            out_.line("vec {} = state_before{}(shared, {});", variable(states_[i]), order(), i);
+        int place = 0;
+        for (const ChannelState& s : states_) {
+            out_.line("vec {} = state_before{}(shared, {});", variable(s), order(), place++);
+        }
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Spill)
-                out_.line("store_saved({}, call, at, part, {}, {});", spill(r.name), floats(r.name), name(r.value));
-        for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input)
-                out_.line("Rows<{}> {};", storage(plan_.tensor(Slot::Output, r.name)), rows(r.name));
-        for (const ir::Result& r : sums_) out_.line("vec {} = zero;", sum(r));
-        walk(ChannelWalk::Second);
-        for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input)
-                out_.line("store_{}({}, places, part, {});", has_channels(r.value) || is_wide(r) ? "rows" : "numbers",
-                          tokens(r.name), rows(r.name));
-        for (const ChannelState& s : states_)
-            out_.line("store_state{}(call, {}, at, part, {});", order(), plan_.tensor(Slot::FinalState, s.name),
-                      variable(s));
-        store_sums();
+            if (r.role == Role::Spill) {
+                out_.line("store_saved({}, call, at, part, {}, {});", spilled_row(r.name, rows_), floats(r.name),
+                          name(r.value));
+            }
+        walk_to_results(ChannelWalk::Second);
+        for (const ChannelState& s : states_) {
+            out_.line("store_state{}(call, {}, at, part, {}{});", order(), plan_.tensor(Slot::FinalState, s.name),
+                      variable(s), and_row(rows_));
+        }
+        put_sums(ChannelWalk::Second);
         out_.close();
+    }
+
+    /// What follows from sums over rows, and what no row needs.
+    void last_walk() {
+        next("last walk", place(0), {});
+        out_.open("");
+        walk_to_results(ChannelWalk::Last);
+        put_sums(ChannelWalk::Last);
+        out_.close();
+    }
+
+    /// Whether a walk makes a result.
+    [[nodiscard]] bool makes(ChannelWalk walk, const ir::Result& r) const {
+        return !rows_ || has_rows(r.value) == (walk == ChannelWalk::Second);
+    }
+
+    void walk_to_results(ChannelWalk how) {
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input && makes(how, r)) {
+                out_.line("Rows<{}> {};", storage(plan_.tensor(Slot::Output, r.name)), rows(r.name));
+            }
+        for (const ir::Result& r : sums_)
+            if (makes(how, r)) {
+                out_.line("vec {} = zero;", sum(r));
+            }
+        walk(how);
+        for (const ir::Result& r : fn_.results)
+            if (r.role == Role::Input && makes(how, r)) {
+                out_.line("store_{}({}{}, places, part, {});", has_channels(r.value) || is_wide(r) ? "rows" : "numbers",
+                          tokens(r.name), of_row(has_rows(r.value)), rows(r.name));
+            }
     }
 
     /// Whether an output has channels, whatever is stored in all of them.
     [[nodiscard]] bool is_wide(const ir::Result& r) const {
-        return channels_are_heads(plan_.definition) || slot(plan_.tensor(Slot::Output, r.name)).type.rank() > 2;
+        return has_channels_per_token(slot(plan_.tensor(Slot::Output, r.name)).type.shape);
     }
 
     static std::string sum(const ir::Result& r) { return cpp_identifier(r.name) + "_sum"; }
 
-    void store_sums() {
-        if (sums_.empty()) return;
-        next("put sums", {}, all_of("sums"));
-        for (std::size_t i = 0; i < sums_.size(); ++i) out_.line("put_sum(shared, {}, {});", i, sum(sums_[i]));
+    void put_sums(ChannelWalk how) {
+        if (!stores_sums(rows_ && how == ChannelWalk::Second)) return;
+        next("put sums", {}, all_of(how == ChannelWalk::Last ? "last sums" : "sums"));
+        for (std::size_t i = 0; i < sums_.size(); ++i)
+            if (makes(how, sums_[i])) out_.line("put_sum(shared, {}, {});", i, sum(sums_[i]));
+    }
+    /// Whether tokens add to anything, of rows or of none.
+    [[nodiscard]] bool stores_sums(bool rows) const {
+        return std::any_of(sums_.begin(), sums_.end(), [&](const ir::Result& r) { return has_rows(r.value) == rows; });
+    }
+
+    void store_sums(bool rows) {
+        if (!stores_sums(rows)) return;
         out_.add(group_barrier());
         Accesses reads = tile(0);
-        ::forge::kernel::append(reads, all_of("sums"));
+        ::forge::kernel::append(reads, all_of(rows_ && !rows ? "last sums" : "sums"));
         next("store sums", reads, {});
         for (std::size_t i = 0; i < sums_.size(); ++i) {
+            if (has_rows(sums_[i].value) != rows) continue;
             const std::string left = graph::sum_spill(sums_[i].name);
-            out_.line("store_sum(shared, {}, {}, call, at, {}, {});", i, spill(left), floats(left), channels_);
+            out_.line("store_sum(shared, {}, {}, call, at, {}, {});", i, spilled_row(left, rows), floats(left),
+                      channels_);
         }
     }
 
@@ -363,29 +496,43 @@ class ChannelWriter {
         out_.put("#pragma unroll");
         out_.open(goes_back() ? "for (int row = kRows - 1; row >= 0; --row)" : "for (int row = 0; row < kRows; ++row)");
         read_.clear();
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (!walks_.in(v, walk) || op(v).code == Opcode::Param) continue;
-            for (const ValueId a : op(v).args) read(a);
-            compute(v, walk == ChannelWalk::First && walks_.kept(v) ? fmt::format("{}[row]", name(v))
-                                                                    : fmt::format("const {} {}", type(v), name(v)));
-            if (walk == ChannelWalk::First && walks_.kept(v))
-                out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
-        }
-        if (walk == ChannelWalk::Second)
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (walks_.in(v, walk) && op(v).code != Opcode::Param) compute_in_walk(v);
+        if (walk == ChannelWalk::Second || walk == ChannelWalk::Last)
             for (const ir::Result& r : fn_.results)
-                if (r.role == Role::Input) store(r);
+                if (r.role == Role::Input && makes(walk, r)) store(r);
         // Rows that are not there change nothing: by what they hold, or, where chunks have no such rows, because they
         // are left out.
-        const bool left_out = leaves_rows_out(plan_.definition, goes_back());
+        const bool left_out = leaves_rows_out(plan_.definition, goes_back()) && walk != ChannelWalk::Once;
         if (left_out) out_.open("if (row < part.rows)");
-        for (const ChannelState& s : states_) assign(variable(s), s.after);
-        if (walk == ChannelWalk::Second)
-            for (const ir::Result& r : sums_) read(r.value), out_.line("{0} = add({0}, {1});", sum(r), use(r.value));
+        if (walk == ChannelWalk::First || walk == ChannelWalk::Second)
+            for (const ChannelState& s : states_) assign(variable(s), s.after);
+        if (walk == ChannelWalk::Second || walk == ChannelWalk::Last)
+            for (const ir::Result& r : sums_)
+                if (makes(walk, r)) {
+                    read(r.value), out_.line("{0} = add({0}, {1});", sum(r), use(r.value));
+                }
         if (walk == ChannelWalk::First)
             for (const ChannelState& s : states_)
                 if (s.factor != ir::kNoValue) assign(name(s.factor), s.next_factor);
         if (left_out) out_.close();
         out_.close();
+    }
+
+    void compute_in_walk(ValueId v) {
+        if (is_sum(v)) return add_rows(v);
+        for (const ValueId a : op(v).args) read(a);
+        const bool keeps = walks_.kept(v);  // in the only walk that computes it
+        compute(v, keeps ? fmt::format("{}[row]", name(v)) : fmt::format("const {} {}", type(v), name(v)));
+        if (keeps) out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v)), read_.insert(v);
+    }
+
+    /// Whether v is a sum over the rows of matrices, which all of them lead to.
+    [[nodiscard]] bool is_sum(ValueId v) const { return graph::sums_rows(fn_, op(v)); }
+    void add_rows(ValueId v) {
+        const ValueId of = op(v).args[0];
+        read(of);
+        out_.line("{0}[row] = add({0}[row], {1});", name(v), use(of));
     }
 
     void store(const ir::Result& r) {
@@ -400,12 +547,22 @@ class ChannelWriter {
         if (to != use(from)) out_.line("{} = {};", to, use(from));
     }
 
-    /// An input, or a value kept from the first walk, as this row's number.
-    void read(ValueId v, bool with_kept = true) {
-        const bool mask = is_param(v, Role::Mask), kept = with_kept && walks_.kept(v);
-        if (!(is_tensor(v) || is_saved(v) || mask || kept) || !read_.insert(v).second) return;
+    /// An input, or a value kept from a walk before, as this row's number; `kept`: of which of them.
+    enum class Kept : std::uint8_t { All, Once };
+    void read(ValueId v, Kept kept = Kept::All) {
+        if (walks_.in_each(v) && op(v).code != Opcode::Param) return read_each(v);
+        const bool mask = is_param(v, Role::Mask),
+                   keeps = walks_.kept(v) && (kept == Kept::All || walks_.in(v, ChannelWalk::Once));
+        if (!(is_tensor(v) || is_saved(v) || mask || keeps) || !read_.insert(v).second) return;
         if (mask) out_.line("const vec {} = broadcast(row < part.rows ? 1.0f : 0.0f);", row_name(v));
         else out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v));
+    }
+
+    /// What each walk makes that needs it.
+    void read_each(ValueId v) {
+        if (op(v).code == Opcode::Constant || !read_.insert(v).second) return;
+        for (const ValueId a : op(v).args) read(a);
+        compute(v, fmt::format("const {} {}", type(v), row_name(v)));
     }
 
     [[nodiscard]] std::string use(ValueId v) const {
@@ -416,6 +573,7 @@ class ChannelWriter {
     void compute(ValueId v, const std::string& to) {
         std::vector<std::string> args;
         for (const ValueId a : op(v).args) args.push_back(use(a));
+        if (ir::along(op(v).code) == ir::Along::Inserted) return out_.line("{} = {};", to, args[0]);
         if (ir::along(op(v).code) == ir::Along::Reduced)
             return out_.line("{} = {}_channels({}, part);", to, ir::info(op(v).code).name, args[0]);
         out_.line("{} = {};", to, expression(fn_, op(v), args, "zero", Spelling::Functions));
@@ -440,8 +598,9 @@ class ChannelWriter {
     std::vector<SavedState> saved_;
     std::vector<ir::Result> sums_;  ///< what tokens add to them
     Walks walks_;
+    std::int64_t rows_;       ///< of states that are matrices
     std::string channels_;    ///< how many there are
-    std::set<ValueId> read_;  ///< values with a name for this row
+    std::set<ValueId> read_;  ///< values with a name for this row of tokens
 };
 
 }  // namespace

@@ -17,14 +17,14 @@
 namespace forge::target {
 namespace {
 
-constexpr int kFewestThreads = 64, kFewThreads = 256, kManyThreads = 512;
+constexpr int kFewestThreads = 64, kThreadsOfMatricesBack = 128, kFewThreads = 256, kManyThreads = 512;
 constexpr std::int64_t kManyTokens = 4096;
 
 /// How many channels a head has; none: they are the heads.
 std::optional<std::int64_t> channels_of(const ir::Function& token, const tile::Sizes& sizes) {
     for (const ir::Result& r : token.results)
         if (r.role == ir::Role::State) {
-            const std::string& axis = token.op(r.value).type.shape[0].symbol;
+            const std::string& axis = token.op(r.value).type.shape.back().symbol;
             if (axis != graph::kHeadChannels) return sizes.at(axis);
         }
     return std::nullopt;
@@ -99,6 +99,7 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     if (back) s.chunk = rows_of(definition, kernels, s.clusters);  // states before which are stored
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
     s.block_threads = threads                                               ? threads
+                      : back && graph::rows_of(kernels[0].token)            ? kThreadsOfMatricesBack
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
                                                                             : kFewThreads;
     if (shared_bytes == 0) return s;

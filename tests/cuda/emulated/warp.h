@@ -79,11 +79,11 @@ inline unsigned __ballot_sync(unsigned, bool x) {
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
 inline void __syncwarp() {
-    forge_hardware->together(nullptr, [](void* const*) {});
+    together(nullptr, [](void* const*) {});
 }
 
 inline bool __any_sync(unsigned, bool x) {
-    forge_hardware->together(&x, [](void* const* lanes) {
+    together(&x, [](void* const* lanes) {
         bool any = false;
         for (int l = 0; l < forge::emulated::kLanes; ++l) any = any || *static_cast<bool*>(lanes[l]);
         for (int l = 0; l < forge::emulated::kLanes; ++l) *static_cast<bool*>(lanes[l]) = any;
