@@ -228,7 +228,7 @@ CallCost cost_on_gpu(const plan::Plan& plan, const Problem& problem, const GpuFa
             predict_warp_groups(cost, plan, problem, gpu);
             break;
         case plan::Engine::Channels:
-            predict_channels(cost);
+            predict_channels(cost, plan);
             break;
         case plan::Engine::Tiles:
             predict_tiles(cost, plan, gpu);

@@ -34,6 +34,7 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel) {
     launch.threads = plan.schedule.block_threads;
     launch.parts = 1;
     if (is_sums(kernel)) {
+        launch.parts = static_cast<int>(std::max<std::int64_t>(state_rows(plan), 1));
         launch.shared_bytes = launch.threads * static_cast<std::int64_t>(sizeof(float));
         return launch;
     }

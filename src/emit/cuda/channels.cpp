@@ -107,7 +107,7 @@ class ChannelWriter {
         store_sums(false);
     }
 
-    /// The kernel of sums, a task of which has a sequence and head.
+    /// The kernel of sums, a task of which has a sequence and head and, of matrices, a row.
     void write_sums() {
         out_.begin_kernel(
             {kernel_symbol(kernel_)},
@@ -122,10 +122,11 @@ class ChannelWriter {
                 "{}, {}, {}, {}", floats(left), channels_are_heads(plan_.definition) ? 1 : channels_of(plan_),
                 plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
             if (graph::has_rows(op(r.value).type))
-                out_.line(
-                    "for (int row = 0; row < {}; ++row) sum_tiles<false>(scratch, call, at, {} + row * {}, {}, row);",
-                    rows_, spill(left), floats(left) / rows_, rest);
-            else out_.line("sum_tiles<{}>(scratch, call, at, {}, {});", number, spill(left), rest);
+                out_.line("sum_tiles<false>(scratch, call, at, {} + at.tile * {}, {}, static_cast<int>(at.tile));",
+                          spill(left), floats(left) / rows_, rest);
+            else
+                out_.line("{}sum_tiles<{}>(scratch, call, at, {}, {});", rows_ ? "if (at.tile == 0) " : "", number,
+                          spill(left), rest);
         }
         out_.end();
     }

@@ -116,14 +116,25 @@ namespace {
 /// Held against bench/results/2026-11-22-h200-vs-fla.csv by bench/cost_against_measured.py.
 constexpr double kStart = 7e-6;    ///< launch, first loads, exchanges and last stores
 constexpr double kReached = 0.87;  ///< of what other kernels reach of the memory's rate
+/// Of the arithmetic's time, where states are matrices whose rows each exchange their maps: forwards, and the two ways
+/// of gradients; held against bench/results/2026-11-27-h200-rows.csv and the kernels in
+/// bench/results/2026-11-27-h200-rows-kernels.txt.
+constexpr double kRows = 1.6, kRowsThere = 3.7, kRowsBack = 2.2;
+
+double of_rows(const plan::Plan& plan, const plan::Kernel& kernel) {
+    if (emit::state_rows(plan) == 0 || emit::is_sums(kernel)) return 1;
+    return kernel.graph.reverse ? kRowsBack : plan.kernels.size() > 1 ? kRowsThere : kRows;
+}
 
 }  // namespace
 
-void predict_channels(CallCost& cost) {
+void predict_channels(CallCost& cost, const plan::Plan& plan) {
     cost.seconds = kStart;
-    for (StageCost& k : cost.kernels) {
+    for (std::size_t i = 0; i < cost.kernels.size(); ++i) {
+        StageCost& k = cost.kernels[i];
         k.hops = 1;  // tokens are shared out over threads, which exchange their maps
         k.memory_seconds /= kReached;
+        k.arithmetic_seconds *= of_rows(plan, plan.kernels[i]);
         k.seconds = std::max({k.memory_seconds, k.arithmetic_seconds});
         cost.seconds += k.seconds;
     }

@@ -14,6 +14,6 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
                             const FitWishes& wishes, int threads, int multiprocessors, std::int64_t shared_bytes = 0);
 
 /// The times of the kernel and of the call, in a cost in which everything is counted.
-void predict_channels(CallCost& cost);
+void predict_channels(CallCost& cost, const plan::Plan& plan);
 
 }  // namespace forge::target
