@@ -89,9 +89,10 @@ std::int64_t channels_of(const plan::Plan& plan) {
 }
 
 std::int64_t state_rows(const plan::Plan& plan) {
-    const Shape& shape = plan.definition.states[0].type.shape;
-    if (shape.size() < 2) return 0;
-    return shape[0].is_constant() ? shape[0].factor : shape[0].factor * plan.sizes.at(shape[0].symbol);
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (const auto rows = graph::rows_of(kernel.tiles.fn))
+            return rows->is_constant() ? rows->factor : rows->factor * plan.sizes.at(rows->symbol);
+    return 0;
 }
 
 int tile_channels(const plan::Plan& plan) {

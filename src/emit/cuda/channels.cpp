@@ -46,7 +46,7 @@ class ChannelWriter {
           saved_(saved_states_of(fn_)),
           sums_(contributions_of(fn_)),
           walks_(fn_),
-          rows_(forge::emit::state_rows(plan)),
+          state_rows_(state_rows(plan)),
           channels_(channels_are_heads(plan.definition) ? "channels_of<kChannels>(call)" : "kChannels") {}
 
     void write() {
@@ -55,7 +55,7 @@ class ChannelWriter {
             {kernel_symbol(kernel_)},
             fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
         begin();
-        if (rows_) out_.line("int round = 0;");
+        if (state_rows_) out_.line("int round = 0;");
         else first_loads();
         place_second_tile();
         out_.begin({Kind::Loop, "tiles"},
@@ -66,13 +66,14 @@ class ChannelWriter {
         out_.line("const Tile& at = places.tile;");
         out_.line("const Part part = part_of(at, {});", channels_);
         before_tokens(false);
-        if (rows_) walk_rows();
+        if (state_rows_) walk_rows();
         else walk_tokens();
         out_.end();
         out_.end();
     }
 
   private:
+    /// Where states are vectors: what a tile's tokens do to them, and what they make of those before.
     void walk_tokens() {
         make_saved_states();
         first_walk();
@@ -123,10 +124,10 @@ class ChannelWriter {
                 plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
             if (graph::has_rows(op(r.value).type))
                 out_.line("sum_tiles<false>(scratch, call, at, {} + at.tile * {}, {}, static_cast<int>(at.tile));",
-                          spill(left), floats(left) / rows_, rest);
+                          spill(left), floats(left) / state_rows_, rest);
             else
-                out_.line("{}sum_tiles<{}>(scratch, call, at, {}, {});", rows_ ? "if (at.tile == 0) " : "", number,
-                          spill(left), rest);
+                out_.line("{}sum_tiles<{}>(scratch, call, at, {}, {});", state_rows_ ? "if (at.tile == 0) " : "",
+                          number, spill(left), rest);
         }
         out_.end();
     }
@@ -183,7 +184,7 @@ class ChannelWriter {
     [[nodiscard]] static const char* and_row(bool rows) { return rows ? ", state_row" : ""; }
     [[nodiscard]] static const char* of_row(bool rows) { return rows ? ".of_row(state_row)" : ""; }
     [[nodiscard]] std::string spilled_row(const std::string& name, bool rows) const {
-        return spill(name) + (rows ? fmt::format(" + state_row * {}", floats(name) / rows_) : "");
+        return spill(name) + (rows ? fmt::format(" + state_row * {}", floats(name) / state_rows_) : "");
     }
     [[nodiscard]] int tensor_of(ValueId v) const {
         return plan_.tensor(op(v).attrs.role == Role::Head ? Slot::Head : Slot::Input, op(v).attrs.name);
@@ -204,8 +205,9 @@ class ChannelWriter {
         out_.line("constexpr int kChannels = {}, kStates = {}, kTensors = {};",
                   channels_are_heads(plan_.definition) ? 0 : channels_of(plan_), states_.size(), numbers.size());
         if (maxima) out_.line("constexpr unsigned kMaxima = {}u;  // a bit for each state", maxima);
-        if (rows_) out_.line("constexpr int kStateRows = {};", rows_);
-        const std::string kinds = rows_ ? fmt::format(", {}, {}, kStateRows", maxima ? "kMaxima" : "0", sums_.size())
+        if (state_rows_) out_.line("constexpr int kStateRows = {};", state_rows_);
+        const std::string kinds = state_rows_
+                                      ? fmt::format(", {}, {}, kStateRows", maxima ? "kMaxima" : "0", sums_.size())
                                   : !sums_.empty() ? fmt::format(", {}, {}", maxima ? "kMaxima" : "0", sums_.size())
                                   : maxima         ? ", kMaxima"
                                                    : "";
@@ -244,7 +246,7 @@ class ChannelWriter {
         return shape.size() > 2 && shape.back().symbol == plan_.definition.states[0].type.shape.back().symbol;
     }
 
-    /// All token inputs of a tile are loaded before any is used: of the first one before the loop, …
+    /// All token inputs of a tile are loaded before any is used: of the first one before the loop.
     void first_loads() {
         next("load", place(0), {});
         out_.line("const Part part_first = part_of(shared.places[0].tile, {});", channels_);
@@ -254,6 +256,7 @@ class ChannelWriter {
             out_.line("vec {} = {};", strip_state(s), load(s, "shared.places[0].tile", "part_first"));
     }
 
+    /// The tile after the first.
     void place_second_tile() {
         take_tile(1);
         out_.line("take_tile<kChannels{}>(shared.places[1], shared.places[0], call);", and_order());
@@ -272,7 +275,7 @@ class ChannelWriter {
         out_.line("place_tile{}(next, following, call, tensors);", order());
     }
 
-    /// … and of each other one while the states of the one before are awaited.
+    /// Of each other tile its inputs are loaded while the states of the one before are awaited.
     void next_loads() {
         next("load", place(1), {});
         out_.line("const Part part_next = part_of(following.tile, {});", channels_);
@@ -286,20 +289,18 @@ class ChannelWriter {
     void load_now(bool rows) {
         next("load", place(0), {});
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (is_tensor(v) && has_rows(v) == rows) {
+            if (is_tensor(v) && has_rows(v) == rows)
                 out_.line("const auto {} = {};", name(v), load(v, "places", "part"));
-            }
         if (!rows) return;
-        for (const SavedState& s : saved_) {
-            out_.line("const vec {} = {};", strip_state(s), load(s, "at", "part"));
-        }
+        for (const SavedState& s : saved_) out_.line("const vec {} = {};", strip_state(s), load(s, "at", "part"));
     }
 
     /// Saved states as they were before a thread's rows.
     [[nodiscard]] std::string strip_state(const SavedState& s) const { return name(s.before) + "_strip"; }
     [[nodiscard]] std::string load(const SavedState& s, const char* tile, const char* part) const {
         const std::string saved = graph::saved_spill(s.name);
-        return fmt::format("load_saved({}, call, {}, {}, {})", spilled_row(saved, rows_), tile, part, floats(saved));
+        return fmt::format("load_saved({}, call, {}, {}, {})", spilled_row(saved, state_rows_), tile, part,
+                           floats(saved));
     }
     [[nodiscard]] std::string spill(const std::string& name) const {
         return fmt::format("call.spills[{}]", plan_.spill(name));
@@ -340,15 +341,11 @@ class ChannelWriter {
     /// Saved states before each of a thread's rows, from those before all of them.
     void make_saved_states() {
         if (saved_.empty()) return;
-        for (const SavedState& s : saved_) {
-            out_.line("vec {}[kRows];", name(s.before));
-        }
+        for (const SavedState& s : saved_) out_.line("vec {}[kRows];", name(s.before));
         next("saved states", tile(0), {});
         out_.open("");
         read_.clear();
-        for (const SavedState& s : saved_) {
-            out_.line("vec {} = {};", row_name(s.before), strip_state(s));
-        }
+        for (const SavedState& s : saved_) out_.line("vec {} = {};", row_name(s.before), strip_state(s));
         out_.put("#pragma unroll");
         out_.open("for (int row = 0; row < kRows; ++row)");
         for (const SavedState& s : saved_) {
@@ -380,9 +377,7 @@ class ChannelWriter {
     /// What these tokens do to the states: from nothing, and from factors of 1.
     void first_walk() {
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (walks_.kept(v) && walks_.in(v, ChannelWalk::First)) {
-                out_.line("{} {}[kRows];", type(v), name(v));
-            }
+            if (walks_.kept(v) && walks_.in(v, ChannelWalk::First)) out_.line("{} {}[kRows];", type(v), name(v));
         next("first walk", tile(0), all_of("strips"));
         out_.open("");
         for (const ChannelState& s : states_) {
@@ -390,10 +385,8 @@ class ChannelWriter {
             if (s.factor != ir::kNoValue) out_.line("vec {} = {};", name(s.factor), s.no_factor());
         }
         walk(ChannelWalk::First);
-        int place = 0;
-        for (const ChannelState& s : states_) {
-            out_.line("put_map{}(shared, {}, {}, {});", order(), place++, factor(s), variable(s));
-        }
+        for (std::size_t i = 0; i < states_.size(); ++i)
+            out_.line("put_map{}(shared, {}, {}, {});", order(), i, factor(states_[i]), variable(states_[i]));
         out_.close();
     }
 
@@ -402,7 +395,7 @@ class ChannelWriter {
         Accesses reads = tile(0);
         ::forge::kernel::append(reads, all_of("strips"));
         next("join", reads, all_of("before"));  // of strips, it changes what a warp alone reads then
-        out_.line("join(shared, call, at, {{{}}}, states, {});", rows_ ? "round, state_row" : "turn", channels_);
+        out_.line("join(shared, call, at, {{{}}}, states, {});", state_rows_ ? "round, state_row" : "turn", channels_);
         out_.add(group_barrier());
     }
 
@@ -411,20 +404,16 @@ class ChannelWriter {
         ::forge::kernel::append(reads, all_of("before"));
         next("second walk", reads, {});
         out_.open("");
-        int place = 0;
-        for (const ChannelState& s : states_) {
-            out_.line("vec {} = state_before{}(shared, {});", variable(s), order(), place++);
-        }
+        for (std::size_t i = 0; i < states_.size(); ++i)
+            out_.line("vec {} = state_before{}(shared, {});", variable(states_[i]), order(), i);
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Spill) {
-                out_.line("store_saved({}, call, at, part, {}, {});", spilled_row(r.name, rows_), floats(r.name),
+            if (r.role == Role::Spill)
+                out_.line("store_saved({}, call, at, part, {}, {});", spilled_row(r.name, state_rows_), floats(r.name),
                           name(r.value));
-            }
         walk_to_results(ChannelWalk::Second);
-        for (const ChannelState& s : states_) {
+        for (const ChannelState& s : states_)
             out_.line("store_state{}(call, {}, at, part, {}{});", order(), plan_.tensor(Slot::FinalState, s.name),
-                      variable(s), and_row(rows_));
-        }
+                      variable(s), and_row(state_rows_));
         put_sums(ChannelWalk::Second);
         out_.close();
     }
@@ -440,24 +429,20 @@ class ChannelWriter {
 
     /// Whether a walk makes a result.
     [[nodiscard]] bool makes(ChannelWalk walk, const ir::Result& r) const {
-        return !rows_ || has_rows(r.value) == (walk == ChannelWalk::Second);
+        return !state_rows_ || has_rows(r.value) == (walk == ChannelWalk::Second);
     }
 
     void walk_to_results(ChannelWalk how) {
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input && makes(how, r)) {
+            if (r.role == Role::Input && makes(how, r))
                 out_.line("Rows<{}> {};", storage(plan_.tensor(Slot::Output, r.name)), rows(r.name));
-            }
         for (const ir::Result& r : sums_)
-            if (makes(how, r)) {
-                out_.line("vec {} = zero;", sum(r));
-            }
+            if (makes(how, r)) out_.line("vec {} = zero;", sum(r));
         walk(how);
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Input && makes(how, r)) {
+            if (r.role == Role::Input && makes(how, r))
                 out_.line("store_{}({}{}, places, part, {});", has_channels(r.value) || is_wide(r) ? "rows" : "numbers",
                           tokens(r.name), of_row(has_rows(r.value)), rows(r.name));
-            }
     }
 
     /// Whether an output has channels, whatever is stored in all of them.
@@ -468,7 +453,7 @@ class ChannelWriter {
     static std::string sum(const ir::Result& r) { return cpp_identifier(r.name) + "_sum"; }
 
     void put_sums(ChannelWalk how) {
-        if (!stores_sums(rows_ && how == ChannelWalk::Second)) return;
+        if (!stores_sums(state_rows_ && how == ChannelWalk::Second)) return;
         next("put sums", {}, all_of(how == ChannelWalk::Last ? "last sums" : "sums"));
         for (std::size_t i = 0; i < sums_.size(); ++i)
             if (makes(how, sums_[i])) out_.line("put_sum(shared, {}, {});", i, sum(sums_[i]));
@@ -482,7 +467,7 @@ class ChannelWriter {
         if (!stores_sums(rows)) return;
         out_.add(group_barrier());
         Accesses reads = tile(0);
-        ::forge::kernel::append(reads, all_of(rows_ && !rows ? "last sums" : "sums"));
+        ::forge::kernel::append(reads, all_of(state_rows_ && !rows ? "last sums" : "sums"));
         next("store sums", reads, {});
         for (std::size_t i = 0; i < sums_.size(); ++i) {
             if (has_rows(sums_[i].value) != rows) continue;
@@ -599,9 +584,9 @@ class ChannelWriter {
     std::vector<SavedState> saved_;
     std::vector<ir::Result> sums_;  ///< what tokens add to them
     Walks walks_;
-    std::int64_t rows_;       ///< of states that are matrices
-    std::string channels_;    ///< how many there are
-    std::set<ValueId> read_;  ///< values with a name for this row of tokens
+    std::int64_t state_rows_;  ///< of states that are matrices
+    std::string channels_;     ///< how many there are
+    std::set<ValueId> read_;   ///< values with a name for this row of tokens
 };
 
 }  // namespace
