@@ -206,7 +206,7 @@ class TokenProgram {
 
     /// A sum or maximum over channels or rows.
     ValueId reduced(Function& out, const Op& op, const Dim& axis, Opcode code, ValueId v) const {
-        const ir::Type& type = out.op(v).type;
+        const ir::Type type = out.op(v).type;
         const bool rows = graph::has_rows(type), channels = graph::has_channels(type), of_rows = is_rows(axis);
         if (of_rows ? rows : channels) {
             if (rows && !of_rows) {  // a number of each row has an axis of one channel
@@ -345,7 +345,7 @@ class TokenProgram {
         return dce(cse(out));
     }
 
-    /// A vector of channels whose sum is the number v.
+    /// A vector of channels whose sum is the number v, or channels of each row whose sums are those of v.
     static std::optional<ValueId> spread_out(Function& out, ValueId v) {
         const Op op = out.op(v);
         const auto with = [&](std::vector<ValueId> args) {
@@ -354,7 +354,7 @@ class TokenProgram {
         const auto part = [&](std::size_t i) { return spread_out(out, op.args[i]); };
         switch (op.code) {
             case Opcode::Sum:
-                return op.args[0];
+                return sums_rows(out, op) ? summed_rows(out, part(0)) : summed_channels(out, op.args[0]);
             case Opcode::Neg:
                 if (const auto x = part(0)) return with({*x});
                 return std::nullopt;
@@ -372,6 +372,15 @@ class TokenProgram {
             default:
                 return std::nullopt;
         }
+    }
+
+    /// What a sum over channels is of, which has rows where it has an axis of one channel.
+    static ValueId summed_channels(const Function& out, ValueId v) {
+        return out.op(v).code == Opcode::Unsqueeze ? out.op(v).args[0] : v;
+    }
+    static std::optional<ValueId> summed_rows(Function& out, std::optional<ValueId> of_rows) {
+        if (!of_rows) return std::nullopt;
+        return ir::emit(out, Opcode::Sum, {*of_rows}, {});
     }
 
     bool backwards_;  ///< the states are carried from the last token to the first

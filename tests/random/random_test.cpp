@@ -111,10 +111,11 @@ TEST_P(FoundOnce, IsMended) {
         parse_report(tests::read_file(tests::root() / "tests/random/found" / (GetParam() + ".txt")));
     const auto in_gradients = [&](std::uint64_t) { return reported.forced.contains("emulated_backward.strategy"); };
     Tally tally;
-    const auto fault = examine(reported.seed, reported.forced,
-                               {interpreter_engine(), gradients_engine(), sources_engine(every(0)), cpu_engine(1),
-                                backward_engine(), emulated_engine(every(1)), emulated_backward_engine(in_gradients)},
-                               tally, &reported.program);
+    const auto fault =
+        examine(reported.seed, reported.forced,
+                {interpreter_engine(), gradients_engine(), sources_engine(every(0)), cpu_engine(1), backward_engine(),
+                 emulated_engine(every(1)), emulated_channels_engine(), emulated_backward_engine(in_gradients)},
+                tally, &reported.program);
     EXPECT_FALSE(fault) << fault->engine << ": " << fault->what.at(0);
 }
 
