@@ -110,13 +110,14 @@ TEST(ChannelPrograms, HaveGradientsWithoutSpills) {
         GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
     for (const char* name : {"counts", "maxima", "sequential", "lengths", "gains", "hgrn", "hawk", "selective",
                              "three_rows", "elementwise_decay"})
-        for (const auto& [arch, threads, dtype, multiprocessors] :
-             {std::tuple{"sm_80", 256, F16, 0}, {"sm_90", 512, BF16, 1}, {"sm_90", 512, F32, 1}}) {
+        for (const auto& [arch, threads, dtype, multiprocessors] : {std::tuple{"sm_80", 256, F16, 0},
+                                                                    {"sm_90", 512, BF16, 1},
+                                                                    {"sm_90", 512, F32, 1},
+                                                                    {"sm_90", 0, BF16, 1}}) {
             const program::EntryPoint entry = program::backward(frontend::with_dtype(program_named(name), dtype));
             const tile::Sizes sizes = {{"D", 128}, {"K", 16}, {"V", 128}};
-            const bool matrices = entry.tensors.states[0].type.rank() > 1;
-            const plan::Schedule schedule = target::fit_channels(entry.tensors, entry.optimised, sizes, {},
-                                                                 matrices ? 0 : threads, multiprocessors);
+            const plan::Schedule schedule =
+                target::fit_channels(entry.tensors, entry.optimised, sizes, {}, threads, multiprocessors);
             const plan::Plan plan = plan::make_plan(entry.tensors, entry.optimised, sizes, schedule);
             const build::CudaBinary binary =
                 build::build_cuda_binary(name, emit::emit_cuda(plan), arch, support::default_cache_dir());
@@ -277,9 +278,9 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
 // what the first has yet to read.
 class ChannelKernelsInPlace : public testing::TestWithParam<Joined> {};
 TEST_P(ChannelKernelsInPlace, FinalStatesMayReplaceInitialOnes) {
-    for (const char* name : {"hgrn", "leaky_averages"}) {
+    for (const char* name : {"hgrn", "leaky_averages", "elementwise_decay"}) {
         const ir::Definition def = frontend::with_dtype(tests::program_named(name).make().define(), F32);
-        const std::map<std::string, std::int64_t> sizes = {{"D", 64}};
+        const std::map<std::string, std::int64_t> sizes = {{"D", 64}, {"K", 6}, {"V", 64}};
         const emulated::ChannelProgram kernel = emulated_kernel(def, sizes, 64, GetParam());
         const int blocks = GetParam() == Joined::Clusters ? 4 : 7;
         for (const double gate : {-1e-3, -1000.0}) {

@@ -14,6 +14,7 @@
 #include "frontend/trace.h"
 #include "graph/derive.h"
 #include "ir/definition.h"
+#include "tests/cuda/float_forms.h"
 #include "tests/support/entries.h"
 
 namespace forge::tests {
@@ -256,19 +257,6 @@ ir::Definition two_rows() {
         Tensor within = matmul(tril(matmul_out_fp32(k, k.T()) * mask), v.to(F32));
         return slice(within, 0, 1, 2) + matmul_out_fp32(q, s.to(BF16));
     });
-    return a.define();
-}
-
-/// Inputs of 32 bits and an output of 16.
-ir::Definition floats_to_halves() {
-    LinearAttention a("floats_to_halves");
-    a.input("q", F32, {T, H, K}).input("k", F32, {T, H, K}).input("v", F32, {T, H, V});
-    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
-    a.step({"q", "k", "v", "prev_s"},
-           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
-               const Tensor next = s + outer(k, v);
-               return {{"s", next}, {"o", matmul(q, next)}};
-           });
     return a.define();
 }
 

@@ -26,6 +26,7 @@
 #include "target/hopper/warp_groups.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
+#include "tests/cuda/float_forms.h"
 #include "tests/random/program.h"
 #include "tests/support/entries.h"
 
@@ -447,16 +448,7 @@ INSTANTIATE_TEST_SUITE_P(Some, OpenedForms,
 
 // Operands of floats have bf16 parts, of which the first is what such an output is.
 TEST(FloatInputs, MayHaveOutputsOf16Bits) {
-    auto [T, H, K, V] = dims("T", "H", "K", "V");
-    LinearAttention a("floats_to_halves");
-    a.input("q", F32, {T, H, K}).input("k", F32, {T, H, K}).input("v", F32, {T, H, V});
-    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
-    a.step({"q", "k", "v", "prev_s"},
-           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
-               const Tensor next = s + outer(k, v);
-               return {{"s", next}, {"o", matmul(q, next)}};
-           });
-    const ir::Definition def = graph::with_phases(a.define());
+    const ir::Definition def = floats_to_halves();
     const Example example{"floats_to_halves", BF16, 64, 100};
     for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
         const auto plan = plan_for(def, example, std::nullopt, tasks);

@@ -19,7 +19,7 @@ namespace {
 int threads_of_multiprocessor(const plan::Plan& plan) {
     const bool back =
         std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const plan::Kernel& k) { return k.graph.reverse; });
-    return back && state_rows(plan) > 0 ? 256 : 512;
+    return back && state_rows(plan) > 0 ? kMostThreadsOfMatricesBack : 512;
 }
 
 }  // namespace

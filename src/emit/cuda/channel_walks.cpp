@@ -220,7 +220,7 @@ bool Walks::is_read_later(const Function& fn, ValueId v) const {
     });
 }
 
-int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, bool clusters) {
+int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, bool clusters, int threads) {
     const Walks walks(fn);
     const std::size_t states = states_of(fn).size() + saved_states_of(fn).size();
     std::int64_t registers = (!reverse   ? kRegisters
@@ -228,8 +228,8 @@ int rows_of(const ir::Definition& definition, const Function& fn, bool reverse, 
                                          : kRegistersBackByLooks) -
                              2 * kChannelWidth * static_cast<std::int64_t>(states) -
                              kChannelWidth * static_cast<std::int64_t>(contributions_of(fn).size());
-    if (graph::rows_of(fn))
-        registers += reverse ? kMoreOfMatricesBack : clusters ? kMoreOfMatrices : kMoreOfMatricesByLooks;
+    if (graph::rows_of(fn) && !reverse) registers += clusters ? kMoreOfMatrices : kMoreOfMatricesByLooks;
+    if (graph::rows_of(fn) && reverse && threads <= kMostThreadsOfMatricesBack) registers += kMoreOfMatricesBack;
     std::vector<bool> per_head(fn.ops.size(), false);  // what the walks read of it
     for (ValueId v = 0; v < fn.size(); ++v)
         for (const ValueId a : fn.op(v).args)
@@ -245,8 +245,8 @@ int rows_of(const plan::Plan& plan) {
     int rows = kMostRows;
     for (const plan::Kernel& kernel : plan.kernels)
         if (!is_sums(kernel))
-            rows =
-                std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse, plan.schedule.clusters));
+            rows = std::min(rows, rows_of(plan.definition, kernel.tiles.fn, kernel.graph.reverse,
+                                          plan.schedule.clusters, plan.schedule.block_threads));
     return rows;
 }
 

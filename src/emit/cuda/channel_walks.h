@@ -86,9 +86,12 @@ class Walks {
     std::vector<bool> kept_, saves_;
 };
 
-/// Tokens per thread, of four channels each: of one of the program's kernels (graph::token_kernels), whose tiles are
-/// joined by clusters or not, and of all.
-int rows_of(const ir::Definition& definition, const ir::Function& token, bool reverse, bool clusters);
+/// A block has at most so many threads if each is to have 255 registers, as gradients of matrices have.
+inline constexpr int kMostThreadsOfMatricesBack = 256;
+
+/// Tokens per thread, of four channels each: of one of the program's kernels (graph::token_kernels) with so many
+/// threads per block, whose tiles are joined by clusters or not, and of all.
+int rows_of(const ir::Definition& definition, const ir::Function& token, bool reverse, bool clusters, int threads);
 int rows_of(const plan::Plan& plan);
 
 /// Whether rows that are not there are left out, rather than change nothing by what they hold: where chunks have no

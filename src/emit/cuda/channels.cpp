@@ -57,7 +57,8 @@ class ChannelWriter {
         begin();
         if (state_rows_) out_.line("int round = 0;");
         else first_loads();
-        place_second_tile();
+        take_and_place(1, "shared.places[1]", "shared.places[0]");
+        out_.add(group_barrier());
         out_.begin({Kind::Loop, "tiles"},
                    "for (int turn = 0; !shared.places[turn].tile.done; turn = (turn + 1) % kPlaces)");
         next("part_of", tile(0), {});
@@ -78,7 +79,7 @@ class ChannelWriter {
         make_saved_states();
         first_walk();
         next_loads();
-        take_third_tile();
+        take_and_place(2, "next", "following");
         join();
         second_walk();
         store_sums(false);
@@ -91,7 +92,7 @@ class ChannelWriter {
     void walk_rows() {
         load_now(false);
         once();
-        take_third_tile();
+        take_and_place(2, "next", "following");
         ::forge::kernel::Statement loop{Kind::Loop, "rows"};
         loop.within = true;
         out_.begin(std::move(loop), "for (int state_row = 0; state_row < kStateRows; ++state_row, ++round)");
@@ -256,23 +257,13 @@ class ChannelWriter {
             out_.line("vec {} = {};", strip_state(s), load(s, "shared.places[0].tile", "part_first"));
     }
 
-    /// The tile after the first.
-    void place_second_tile() {
-        take_tile(1);
-        out_.line("take_tile<kChannels{}>(shared.places[1], shared.places[0], call);", and_order());
+    /// The tile behind another one and its addresses, so many tiles after the one under way.
+    void take_and_place(int ahead, const char* next, const char* before) {
+        take_tile(ahead);
+        out_.line("take_tile<kChannels{}>({}, {}, call);", and_order(), next, before);
         out_.add(group_barrier());
-        place_tile(1);
-        out_.line("place_tile{}(shared.places[1], shared.places[0], call, tensors);", order());
-        out_.add(group_barrier());
-    }
-
-    /// The tile after the next, once the current one is under way.
-    void take_third_tile() {
-        take_tile(2);
-        out_.line("take_tile<kChannels{}>(next, following, call);", and_order());
-        out_.add(group_barrier());
-        place_tile(2);
-        out_.line("place_tile{}(next, following, call, tensors);", order());
+        place_tile(ahead);
+        out_.line("place_tile{}({}, {}, call, tensors);", order(), next, before);
     }
 
     /// Of each other tile its inputs are loaded while the states of the one before are awaited.
@@ -394,7 +385,7 @@ class ChannelWriter {
     void join() {
         Accesses reads = tile(0);
         ::forge::kernel::append(reads, all_of("strips"));
-        next("join", reads, all_of("before"));  // of strips, it changes what a warp alone reads then
+        next("join", reads, all_of("before"));  // and of strips what a warp will read, and then overwrite, alone
         out_.line("join(shared, call, at, {{{}}}, states, {});", state_rows_ ? "round, state_row" : "turn", channels_);
         out_.add(group_barrier());
     }

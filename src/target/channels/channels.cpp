@@ -37,10 +37,12 @@ std::int64_t tasks_of(std::optional<std::int64_t> channels, const FitWishes& wis
 }
 
 /// Tokens of a thread, whatever kernel it is of.
-std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels, bool clusters) {
+std::int64_t rows_of(const ir::Definition& definition, const std::vector<graph::TokenKernel>& kernels,
+                     const plan::Schedule& schedule) {
     std::vector<int> rows;
     for (const graph::TokenKernel& k : kernels)
-        if (!graph::adds_up(k.token)) rows.push_back(emit::rows_of(definition, k.token, k.reverse, clusters));
+        if (!graph::adds_up(k.token))
+            rows.push_back(emit::rows_of(definition, k.token, k.reverse, schedule.clusters, schedule.block_threads));
     return *std::min_element(rows.begin(), rows.end());
 }
 
@@ -96,12 +98,12 @@ plan::Schedule fit_channels(const ir::Definition& definition, const ir::Function
     // Few tasks of long sequences would leave multiprocessors idle, that share them without end through the workspace.
     s.clusters =
         multiprocessors > 0 && std::int64_t{2} * cuda::kMostBlocks * tasks_of(channels, wishes) >= multiprocessors;
-    if (back) s.chunk = rows_of(definition, kernels, s.clusters);  // states before which are stored
     // The more threads, the fewer rounds of a cluster, as long as there are tokens for all of its blocks.
     s.block_threads = threads                                               ? threads
                       : back && graph::rows_of(kernels[0].token)            ? kThreadsOfMatricesBack
                       : s.clusters && wishes.expected_tokens >= kManyTokens ? kManyThreads
                                                                             : kFewThreads;
+    if (back) s.chunk = rows_of(definition, kernels, s);  // states before which are stored
     if (shared_bytes == 0) return s;
     for (;; s.block_threads /= 2) {  // fewer strips leave each other fewer maps
         const auto [kernel, bytes] = most_shared_memory(plan::make_plan(definition, program, sizes, s));
