@@ -42,10 +42,11 @@ ir::Definition selective() {
 ir::Definition three_rows() {
     LinearAttention a("three_rows");
     a.input("q", BF16, {T, H, 3}).input("x", BF16, {T, H, D}).input("g", F32, {T, H, 3, D}, kLogDecays);
-    a.state("s", F32, {3, D}).output("o", BF16, {T, H, D}).output("r", F32, {T, H, 3});
-    a.step({"q", "x", "g", "prev_s"}, [](Tensor q, Tensor x, Tensor g, Tensor s) -> Results {
-        Tensor next = exp(g) * s + unsqueeze(x, 0);
-        return {{"s", next}, {"o", sum(unsqueeze(q, 1) * next, 0)}, {"r", sigmoid(q.to(F32))}};
+    a.state("s", F32, {3, D}).state("w", F32, {3, D});
+    a.output("o", BF16, {T, H, D}).output("r", F32, {T, H, 3});
+    a.step({"q", "x", "g", "prev_s", "prev_w"}, [](Tensor q, Tensor x, Tensor g, Tensor s, Tensor w) -> Results {
+        Tensor next = exp(g) * s + unsqueeze(x, 0), slower = exp(g * 0.5) * w + unsqueeze(q.to(F32), 1);
+        return {{"s", next}, {"w", slower}, {"o", sum(unsqueeze(q, 1) * next + slower, 0)}, {"r", sigmoid(q.to(F32))}};
     });
     return graph::with_phases(a.define());
 }

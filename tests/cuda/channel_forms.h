@@ -12,7 +12,7 @@ namespace forge::tests {
 /// itself.
 ir::Definition selective();
 
-/// The same form with 3 rows, an axis that is a number, gates of all numbers, and a number per token and row beside.
+/// Two such states with 3 rows, an axis that is a number, gates of all numbers, and a number per token and row beside.
 ir::Definition three_rows();
 
 /// m = max(m + g, x), n = e^(g σ(λ)) n + x', o = n + e^(x - m), with numbers per head and x' the token before; by its

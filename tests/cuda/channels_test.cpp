@@ -183,6 +183,7 @@ TEST(ChannelPrograms, AreSummariesIfThereIsAStep) {
     };
     EXPECT_THROW(fit(tests::norms()), Refused);
     EXPECT_EQ(fit(tests::counts()).engine, plan::Engine::Channels);
+    EXPECT_EQ(fit(tests::three_rows()).engine, plan::Engine::Channels);
 }
 
 TEST(ChannelPrograms, HaveClustersWhereTheyFillTheGpu) {
