@@ -111,6 +111,22 @@ bool is_parallel(const Function& fn, const Op& op, const std::string& s) {
     return false;
 }
 
+bool is_parallel(const Function& fn, const std::string& axis, Sums sums) {
+    std::vector<ValueId> states;
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Role role = fn.op(v).attrs.role;
+        const bool state = role == Role::State || role == Role::Before || role == Role::Spill;
+        if (fn.op(v).code == Opcode::Param && state) states.push_back(v);
+    }
+    const std::vector<bool> reads_state = ir::depends_on(fn, states);
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const bool ahead =
+            sums == Sums::Ahead && !reads_state[static_cast<std::size_t>(v)] && !has_axis(fn.op(v).type, axis);
+        if (!ahead && !is_parallel(fn, fn.op(v), axis)) return false;
+    }
+    return true;
+}
+
 std::vector<Slice> slices(const Function& program) {
     std::vector<ValueId> states, carried;
     for (ValueId v = 0; v < program.size(); ++v)
@@ -136,18 +152,17 @@ std::vector<bool> cheap(const Function& program) {
     return is_cheap;
 }
 
-std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
+std::vector<std::string> parallel_axes(const Function& program, Whole whole, Sums sums) {
     std::vector<std::string> found;
     for (const ir::Result& r : program.results) {
         if (r.role != Role::State) continue;
         const Shape& shape = program.op(r.value).type.shape;
         for (auto d = shape.rbegin(); d != shape.rend(); ++d) {
             if (d->is_constant() || std::count(found.begin(), found.end(), d->symbol)) continue;
-            const auto parallel = [&](const Op& op) { return is_parallel(program, op, d->symbol); };
             const auto has_it = [&](const ir::Result& other) {
                 return has_axis(program.op(other.value).type, d->symbol);
             };
-            if (std::all_of(program.ops.begin(), program.ops.end(), parallel) &&
+            if (is_parallel(program, d->symbol, sums) &&
                 (whole == Whole::Some || std::all_of(program.results.begin(), program.results.end(), has_it)))
                 found.push_back(d->symbol);
         }
@@ -155,13 +170,13 @@ std::vector<std::string> parallel_axes(const Function& program, Whole whole) {
     return found;
 }
 
-std::vector<std::string> scan_axes(const Function& program, Whole whole) {
-    const std::set<std::string> sums = has_saved_states(program) ? summed_states(program) : std::set<std::string>();
+std::vector<std::string> scan_axes(const Function& program, Whole whole, Sums sums) {
+    const std::set<std::string> summed = has_saved_states(program) ? summed_states(program) : std::set<std::string>();
     Function scans = program;
     std::erase_if(scans.results, [&](const ir::Result& r) {
-        return r.role != Role::After && (r.role != Role::State || sums.contains(r.name));
+        return r.role != Role::After && (r.role != Role::State || summed.contains(r.name));
     });
-    return parallel_axes(dce(scans), whole);
+    return parallel_axes(dce(scans), whole, sums);
 }
 
 std::set<std::string> summed_states(const Function& program) {

@@ -28,15 +28,20 @@ std::vector<bool> cheap(const ir::Function& program);
 /// Results that lack such an axis every part would yield, the same: there are none, unless `all` says that there may
 /// be.
 enum class Whole : std::uint8_t { All, Some };
-std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole = Whole::All);
+/// With Sums::Ahead, what needs no states and lacks the axis may sum over it: a kernel ahead makes it, of the whole.
+enum class Sums : std::uint8_t { Nowhere, Ahead };
+std::vector<std::string> parallel_axes(const ir::Function& program, Whole whole = Whole::All,
+                                       Sums sums = Sums::Nowhere);
 
 bool has_axis(const ir::Type& type, const std::string& axis);
 
 /// Whether an operation treats an axis as a batch: no contraction, reduction, reordering or position along it.
 bool is_parallel(const ir::Function& fn, const ir::Op& op, const std::string& axis);
+/// Whether all of them do, but for sums that are made ahead.
+bool is_parallel(const ir::Function& fn, const std::string& axis, Sums sums = Sums::Nowhere);
 
 /// The same of what carries states from chunk to chunk alone; of a backward pass but for sums.
-std::vector<std::string> scan_axes(const ir::Function& program, Whole whole = Whole::All);
+std::vector<std::string> scan_axes(const ir::Function& program, Whole whole = Whole::All, Sums sums = Sums::Nowhere);
 
 /// The states to which every chunk adds something, and which nothing else reads.
 std::set<std::string> summed_states(const ir::Function& program);

@@ -88,7 +88,8 @@ std::vector<bool> made_between(const Function& program) {
     return found;
 }
 
-std::optional<std::set<std::string>> trailing_states(const Function& program, const std::string& axis, bool between) {
+std::optional<std::set<std::string>> trailing_states(const Function& program, const std::string& axis, bool between,
+                                                     Sums sums) {
     if (!has_saved_states(program)) return std::nullopt;
     std::set<std::string> apart = summed_states(program), trailing;
     for (const ir::Result& r : program.results)
@@ -100,23 +101,21 @@ std::optional<std::set<std::string>> trailing_states(const Function& program, co
     if (std::any_of(trailing.begin(), trailing.end(), cancels)) return std::nullopt;
     apart.insert(trailing.begin(), trailing.end());
     const Function scans = scans_without(program, apart, between);
-    const bool cut = std::all_of(scans.ops.begin(), scans.ops.end(), [&](const Op& op) {
-        const bool reads_trailing =
-            op.code == Opcode::Param && op.attrs.role == Role::State && trailing.contains(op.attrs.name);
-        return !reads_trailing && is_parallel(scans, op, axis);
+    const bool reads_trailing = std::any_of(scans.ops.begin(), scans.ops.end(), [&](const Op& op) {
+        return op.code == Opcode::Param && op.attrs.role == Role::State && trailing.contains(op.attrs.name);
     });
-    if (!cut) return std::nullopt;
+    if (reads_trailing || !is_parallel(scans, axis, sums)) return std::nullopt;
     return trailing;
 }
 
-std::vector<std::string> axes_but_for_trailing_states(const Function& program, bool between) {
+std::vector<std::string> axes_but_for_trailing_states(const Function& program, bool between, Sums sums) {
     std::vector<std::string> found;
     for (const ir::Result& r : program.results) {
         if (r.role != Role::State) continue;
         const Shape& shape = program.op(r.value).type.shape;
         for (auto d = shape.rbegin(); d != shape.rend(); ++d)
             if (!d->is_constant() && !std::count(found.begin(), found.end(), d->symbol) &&
-                trailing_states(program, d->symbol, between))
+                trailing_states(program, d->symbol, between, sums))
                 found.push_back(d->symbol);
     }
     return found;

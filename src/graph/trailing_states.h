@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "graph/slice.h"
 #include "ir/function.h"
 
 namespace forge::graph {
@@ -17,12 +18,13 @@ namespace forge::graph {
 /// what keeps exponents small, so that all terms cancel, and what products of 16-bit numbers leave of them would be
 /// summed over all later tokens.
 ///
-/// `between`: what `made_between` names is not the scans' to make.
+/// `between`: what `made_between` names is not the scans' to make; `sums`: nor, perhaps, what needs no states.
 std::optional<std::set<std::string>> trailing_states(const ir::Function& program, const std::string& axis,
-                                                     bool between = false);
+                                                     bool between = false, Sums sums = Sums::Nowhere);
 
 /// The axes along which scans can be cut if trailing states have one of their own, in order of preference.
-std::vector<std::string> axes_but_for_trailing_states(const ir::Function& program, bool between = false);
+std::vector<std::string> axes_but_for_trailing_states(const ir::Function& program, bool between = false,
+                                                      Sums sums = Sums::Nowhere);
 
 /// Values that depend on states before the chunk, but on no gradients of states, and from which no such state is made:
 /// a kernel between the scan that makes these states and the one that goes back can make them for all chunks at once,

@@ -108,7 +108,8 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between});
+                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
+                   s.scans_apart});
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
@@ -204,8 +205,10 @@ class Planning {
         const Schedule& s = plan_.schedule;
         const bool by_columns = s.transition_columns && (graph.transition_columns || graph.loop == Loop::Carries);
         graph.tiled = by_columns || !graph.own_axis.empty() ||
-                      (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis))));
+                      (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis) &&
+                                                   graph::is_parallel(graph.fn, s.tile_axis))));
         const Cut cut = cut_of(graph);
+        if (cut.count > 1 && !by_columns) refuse_sums_of_parts(graph.fn, cut.axis);
         if (cut.count > 1) refuse_parts_of_rows(graph);
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
@@ -217,6 +220,12 @@ class Planning {
         tile::TileKernel tiles = lowered(graph, sizes, engine);
         const std::int64_t columns = graph.transition_columns ? add_transitions(graph) : 0;
         plan_.kernels.push_back({std::move(graph), cut, columns, std::move(tiles), engine});
+    }
+
+    /// Tasks that have parts of an axis do not know its sums.
+    static void refuse_sums_of_parts(const ir::Function& fn, const std::string& axis) {
+        for (ir::ValueId v = 0; v < fn.size(); ++v)
+            if (!graph::is_parallel(fn, fn.op(v), axis)) refuse(Reason::SumsOfParts, ir::described(fn, v), axis);
     }
 
     /// Of an image a part of the rows lies together in a panel of columns alone: it can be stored, but is not read so.

@@ -10,6 +10,7 @@
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
+#include "graph/state_groups.h"
 #include "graph/summary.h"
 #include "graph/trailing_states.h"
 #include "ir/text.h"
@@ -35,12 +36,15 @@ class Placement {
   public:
     Placement(const Function& program, Strategy strategy, const std::string& tile_axis, const PlaceRules& rules)
         : program_(program),
+          strategy_(strategy),
           tile_axis_(tile_axis),
           rules_(rules),
           given_(graph::has_given_states(program)),
           early_groups_(graph::early_groups(program, rules.early)),
-          stages_(
-              stages_of(strategy, graph::has_saved_states(program), !tile_axis.empty(), rules, early_groups_.size())),
+          saved_groups_(groups_of(Role::Before, graph::saved_states(program))),
+          carried_groups_(groups_of(Role::State, carried_states())),
+          stages_(stages_of(strategy, graph::has_saved_states(program), !tile_axis.empty(), rules,
+                            {early_groups_.size(), saved_groups_.size(), carried_groups_.size()})),
           names_(ir::value_names(program)) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const int at = static_cast<int>(s);
@@ -49,18 +53,15 @@ class Placement {
             else if (stages_[s].ahead == Ahead::Between) between_ = at;
             else if (!in_order(stages_[s].loop)) last_ = at;
             else if (stages_[s].carries == Carries::Early) ahead_ = at + 1;
-            else if (stages_[s].carries == Carries::Before) before_ = at;
+            else if (stages_[s].carries == Carries::Before) befores_.push_back(at);
             else if (stages_[s].carries == Carries::Trailing) trailing_ = at;
             else if (stages_[s].carries == Carries::Sums) sums_ = at;
-            else last_ = scan_ = at;
+            else scans_.push_back(last_ = at);
         }
         if (sums_ != kNone) sums_of_ = graph::summed_states(program);
         roots_.resize(stages_.size());
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
-        std::vector<ValueId> saved;
-        for (ValueId v = 0; v < program.size(); ++v)
-            if (is_made_before(program.op(v))) saved.push_back(v);
-        reads_before_ = ir::depends_on(program, saved);
+        for (std::size_t s = 0; s < stages_.size(); ++s) find_states_of(s);
         find_homes();
         store_outputs_ahead();
         if (joint_ != kNone) find_joint();
@@ -71,7 +72,7 @@ class Placement {
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
             const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
-            const bool backwards = before_ != kNone && in_order(stage.loop) && stage.carries != Carries::Before;
+            const bool backwards = goes_back() && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
             kernel = {fmt::format("{}_{}", program_.name, stage.name),
                       stage.loop,
@@ -82,7 +83,7 @@ class Placement {
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
-            const bool cut = kernel.tiled && in_order(kernel.loop) && !tile_axis_.empty() && before_ != kNone;
+            const bool cut = kernel.tiled && in_order(kernel.loop) && !tile_axis_.empty() && goes_back();
             if (!kernel.own_axis.empty()) check_parallel(kernel, kernel.own_axis);
             else if (cut) check_parallel(kernel, tile_axis_);
         }
@@ -91,49 +92,91 @@ class Placement {
     }
 
   private:
+    using Groups = std::vector<std::set<std::string>>;
+
+    [[nodiscard]] bool goes_back() const { return !befores_.empty(); }
+    static bool is_one_of(const std::vector<int>& stages, int stage) {
+        return std::find(stages.begin(), stages.end(), stage) != stages.end();
+    }
+    static std::size_t index_of(const Groups& groups, const std::string& state) {
+        const auto has = [&](const std::set<std::string>& group) { return group.contains(state); };
+        return static_cast<std::size_t>(std::find_if(groups.begin(), groups.end(), has) - groups.begin());
+    }
+
+    /// The states of one kind, by the scans that carry them.
+    [[nodiscard]] Groups groups_of(Role role, const std::set<std::string>& states) const {
+        const bool outputs_apart = strategy_ == Strategy::Fused || strategy_ == Strategy::Decoupled;
+        if (!rules_.scans_apart || !outputs_apart || states.empty()) return {states};
+        return graph::state_groups(program_, role, states);
+    }
+    [[nodiscard]] std::set<std::string> carried_states() const {
+        std::set<std::string> names;
+        for (const Op& op : program_.ops)
+            if (is_carried(op)) names.insert(op.attrs.name);
+        for (const ir::Result& r : program_.results)
+            if (r.role == Role::State || r.role == Role::Before) names.insert(r.name);
+        return names;
+    }
+
     static bool is_before(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
     [[nodiscard]] bool is_made_before(const Op& op) const { return is_before(op) && !given_; }
 
     [[nodiscard]] int stage_of(const ir::Result& r) const {
-        if (r.role == Role::After) return before_;
+        if (r.role == Role::After) return befores_[index_of(saved_groups_, r.name)];
         if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
         if (rules_.early.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
-            return scan_of(group_of(r.name));
+            return early_scan(index_of(early_groups_, r.name));
         if (r.role == Role::State && rules_.trailing.contains(r.name)) return trailing_;
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
-        if (r.role == Role::State || r.role == Role::Before) return scan_;
+        if (r.role == Role::State || r.role == Role::Before) return scan_of(r.name);
         return joint_ == kNone || has_axis(program_.op(r.value).type, rules_.outputs_axis) ? last_ : joint_;
+    }
+
+    /// What a stage's states are needed for, and what they need.
+    void find_states_of(std::size_t stage) {
+        std::vector<ValueId> states;
+        for (ValueId v = 0; v < program_.size(); ++v) {
+            const Op& op = program_.op(v);
+            if (op.code != Opcode::Param) continue;
+            const bool its = is_made_before(op)
+                                 ? home_of_saved(op) == static_cast<int>(stage)
+                                 : op.attrs.role == Role::State && scan_of(op.attrs.name) == static_cast<int>(stage);
+            if (its) states.push_back(v);
+        }
+        reads_.push_back(ir::depends_on(program_, states));
+        needed_by_.push_back(ir::needed_for(program_, carried_by(static_cast<int>(stage))));
     }
 
     void find_homes() {
         const auto marks = graph::slices(graph::without_early_states(program_, rules_.early));
         const auto again =
             rules_.again == Again::Cheap || ahead() == Ahead::Nothing ? graph::cheap(program_) : leaves_and_views();
-        const auto needed_by = [&](int stage) { return ir::needed_for(program_, carried_by(stage)); };
-        const auto for_states = needed_by(scan_);
         const auto between = between_ == kNone ? std::vector<bool>() : graph::made_between(program_);
         const auto by_scan = needed_past(between);
-        const auto forwards = before_ == kNone ? std::vector<bool>(program_.ops.size()) : needed_by(before_);
         for (ValueId v = 0; v < program_.size(); ++v) {
             const auto i = static_cast<std::size_t>(v);
             const Op& op = program_.op(v);
             const bool param = op.code == Opcode::Param, state = is_carried(op);
+            const int scan = first_that_needs(scans_, i), before = first_that_needs(befores_, i),
+                      saved = last_read(befores_, v);
+            const bool for_states = scan != kNone, forwards = before != kNone;
             int home = last_;
             if (state) home = scan_of(op.attrs.name);
-            else if (is_before(op)) home = given_ ? kEverywhere : before_;
+            else if (is_before(op)) home = given_ ? kEverywhere : home_of_saved(op);
             else if (is_sum(v)) home = sums_;
-            else if (again[i] || is_found_again(op) || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
-            else if (marks[i] == Slice::StateBound && for_states[i]) home = scan_;
-            else if (marks[i] == Slice::StateFree && !reads_before_[i] && runs_ahead(i, for_states[i] || forwards[i]))
+            else if (again[i] || is_found_by_all(op) || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
+            else if (marks[i] == Slice::StateBound && for_states) home = last_read(scans_, v);
+            else if (marks[i] == Slice::StateFree && saved == kNone && runs_ahead(i, for_states || forwards))
                 home = ahead_;
-            else if (forwards[i]) home = before_;
-            else if (between_ != kNone && between[i] && for_states[i]) home = between_;
-            else if (marks[i] == Slice::StateFree && for_states[i]) home = by_scan[i] ? scan_ : between_;
+            else if (forwards) home = saved != kNone ? saved : before;
+            else if (between_ != kNone && between[i] && for_states) home = between_;
+            else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] ? scan : between_;
             homes_.push_back(home);
         }
         if (tiles_ != kNone) find_tiles(marks);
-        if (trailing_ != kNone) find_trailing(needed_by(trailing_));
-        for (std::size_t g = early_groups_.size(); g > 0; --g) find_early(g - 1, needed_by(scan_of(g - 1)));
+        if (trailing_ != kNone) find_trailing(needed_by_[static_cast<std::size_t>(trailing_)]);
+        for (std::size_t g = early_groups_.size(); g > 0; --g)
+            find_early(g - 1, needed_by_[static_cast<std::size_t>(early_scan(g - 1))]);
     }
 
     [[nodiscard]] std::vector<ValueId> carried_by(int stage) const {
@@ -143,10 +186,25 @@ class Placement {
         return values;
     }
 
-    /// What is needed for the states of the scan other than for what is made between the scans.
+    /// kNone if there is none.
+    [[nodiscard]] int first_that_needs(const std::vector<int>& scans, std::size_t value) const {
+        const auto needs = [&](int scan) { return needed_by_[static_cast<std::size_t>(scan)][value]; };
+        const auto it = std::find_if(scans.begin(), scans.end(), needs);
+        return it == scans.end() ? kNone : *it;
+    }
+    /// The last scan whose states a value reads; kNone if there is none.
+    [[nodiscard]] int last_read(const std::vector<int>& scans, ValueId v) const {
+        int last = kNone;
+        for (const int scan : scans)
+            if (reads_[static_cast<std::size_t>(scan)][static_cast<std::size_t>(v)]) last = scan;
+        return last;
+    }
+
+    /// What is needed for the states of the scans other than for what is made between the scans.
     [[nodiscard]] std::vector<bool> needed_past(const std::vector<bool>& between) const {
         std::vector<bool> needed(program_.ops.size());
-        for (const ValueId v : carried_by(scan_)) needed[static_cast<std::size_t>(v)] = true;
+        for (const int scan : scans_)
+            for (const ValueId v : carried_by(scan)) needed[static_cast<std::size_t>(v)] = true;
         for (ValueId v = program_.size() - 1; v >= 0; --v)
             if (const auto i = static_cast<std::size_t>(v); needed[i] && (between.empty() || !between[i]))
                 for (const ValueId a : program_.op(v).args) needed[static_cast<std::size_t>(a)] = true;
@@ -166,7 +224,17 @@ class Placement {
 
     /// A gradient goes to the numbers that equal their maximum: every kernel makes it of the numbers that it has
     /// itself, as those that others have may be rounded otherwise, and none of them equal a maximum from there.
-    [[nodiscard]] bool is_found_again(const Op& op) const { return op.code == Opcode::Amax && before_ != kNone; }
+    [[nodiscard]] bool is_found_again(const Op& op) const { return op.code == Opcode::Amax && goes_back(); }
+    /// But scans that have parts of what it is the maximum of read it, and do not look for it there.
+    [[nodiscard]] bool is_found_by_all(const Op& op) const { return is_found_again(op) && is_along(op, tile_axis_); }
+    [[nodiscard]] bool is_found_by(const Op& op, int stage) const {
+        return is_found_again(op) && !in_order(stages_[static_cast<std::size_t>(stage)].loop) &&
+               is_along(op, rules_.outputs_axis);
+    }
+    /// Whether parts of an axis, if there is one, do.
+    [[nodiscard]] bool is_along(const Op& op, const std::string& axis) const {
+        return axis.empty() || graph::is_parallel(program_, op, axis);
+    }
 
     /// What follows, without any state, from functions of the tokens in a column of the axis.
     void find_tiles(const std::vector<Slice>& marks) {
@@ -179,7 +247,7 @@ class Placement {
         }
         const auto follows = ir::depends_on(program_, functions);
         for (std::size_t i = 0; i < homes_.size(); ++i)
-            if (follows[i] && marks[i] == Slice::StateFree && homes_[i] == scan_) homes_[i] = tiles_;
+            if (follows[i] && marks[i] == Slice::StateFree && is_one_of(scans_, homes_[i])) homes_[i] = tiles_;
     }
 
     /// A scan of some states makes what reads them. Of all else that is needed, `place(v, made, given)` finds the home:
@@ -208,7 +276,7 @@ class Placement {
     /// The stage before the scan of early states makes what that is given. What is costly is stored for later kernels
     /// too.
     void find_early(std::size_t group, const std::vector<bool>& needed) {
-        const int scan = scan_of(group), additions = scan - 1;
+        const int scan = early_scan(group), additions = scan - 1;
         const auto reads = reads_states(early_groups_[group]), cheap = graph::cheap(program_);
         find_apart(scan, reads, needed, [&](ValueId v, bool made, bool given) {
             const auto i = static_cast<std::size_t>(v);
@@ -237,17 +305,15 @@ class Placement {
     }
 
     /// The scan of a group of early states; the stage before it makes what they add.
-    static int scan_of(std::size_t group) { return 2 * static_cast<int>(group) + 1; }
-    [[nodiscard]] std::size_t group_of(const std::string& state) const {
-        std::size_t group = 0;
-        while (!early_groups_[group].contains(state)) ++group;
-        return group;
-    }
+    static int early_scan(std::size_t group) { return 2 * static_cast<int>(group) + 1; }
     static bool is_carried(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
     /// The scan of a state that is not early.
     [[nodiscard]] int scan_of(const std::string& state) const {
-        return rules_.trailing.contains(state) ? trailing_ : sums_of_.contains(state) ? sums_ : scan_;
+        if (rules_.trailing.contains(state)) return trailing_;
+        if (sums_of_.contains(state)) return sums_;
+        return scans_[index_of(carried_groups_, state)];
     }
+    [[nodiscard]] int home_of_saved(const Op& op) const { return befores_[index_of(saved_groups_, op.attrs.name)]; }
     [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
 
     /// What lacks the axis along which outputs are cut, or needs all of it, is made for all parts at once, and so is
@@ -324,7 +390,7 @@ class Placement {
     /// left to a kernel that makes outputs for all chunks at once, if there is one, unless all its tiles would make it.
     [[nodiscard]] bool runs_ahead(std::size_t value, bool for_states) const {
         const bool shared = !has_axis(program_.ops[value].type, tile_axis_);
-        const bool wanted = for_states || last_ == scan_ || (rules_.outputs_cut && shared);
+        const bool wanted = for_states || last_ == scans_.back() || (rules_.outputs_cut && shared);
         switch (ahead()) {
             case Ahead::Nothing:
                 return false;
@@ -373,7 +439,16 @@ class Placement {
 
     [[nodiscard]] bool foreign(ValueId v, int stage) const {
         const int home = homes_[static_cast<std::size_t>(v)];
-        return home != kEverywhere && home < stage && !remade_[static_cast<std::size_t>(v)];
+        return home != kEverywhere && home < stage && !remade_[static_cast<std::size_t>(v)] &&
+               !is_made_by_each(v, home, stage) && !is_found_by(program_.op(v), stage);
+    }
+
+    /// Of scans beside each other, each makes what none of their states is needed for.
+    [[nodiscard]] bool is_made_by_each(ValueId v, int home, int stage) const {
+        const auto both = [&](const std::vector<int>& scans) {
+            return is_one_of(scans, home) && is_one_of(scans, stage);
+        };
+        return (both(scans_) && last_read(scans_, v) == kNone) || (both(befores_) && last_read(befores_, v) == kNone);
     }
 
     [[nodiscard]] bool is_input(ValueId v) const {
@@ -423,19 +498,20 @@ class Placement {
     }
 
     const Function& program_;
+    Strategy strategy_;
     const std::string& tile_axis_;
     const PlaceRules& rules_;
     bool given_;  ///< the states before chunks are the caller's
-    std::vector<std::set<std::string>> early_groups_;
+    Groups early_groups_, saved_groups_, carried_groups_;
     std::vector<Stage> stages_;
     std::vector<std::string> names_;
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
-    std::vector<bool> remade_;        ///< in the stage that is being extracted
-    std::vector<bool> reads_before_;  ///< whether a value depends on states before the chunk
-    int ahead_ = 0, tiles_ = kNone, before_ = kNone, between_ = kNone, scan_ = 0, trailing_ = kNone, joint_ = kNone,
-        last_ = 0, sums_ = kNone;
+    std::vector<bool> remade_;                          ///< in the stage that is being extracted
+    std::vector<std::vector<bool>> needed_by_, reads_;  ///< by stage: for its states, and of them
+    std::vector<int> befores_, scans_;                  ///< stages, one for each group
+    int ahead_ = 0, tiles_ = kNone, between_ = kNone, trailing_ = kNone, joint_ = kNone, last_ = 0, sums_ = kNone;
 };
 
 }  // namespace

@@ -57,6 +57,9 @@ struct PlaceRules {
     /// Of a backward pass: what reads states before chunks alone is made for all chunks at once, between the scan that
     /// makes them and the one that goes back (graph/trailing_states.h).
     bool between = false;
+    /// States have a scan for each group of them that needs no other, or only those before it (graph/state_groups.h),
+    /// where outputs have a kernel of their own.
+    bool scans_apart = false;
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

@@ -50,6 +50,7 @@ std::string to_string(const Schedule& s) {
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
                                                 : "");
     if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));
+    if (s.scans_apart) text += ", scans for states that do not need each other";
     if (s.between) text += ", what reads states before chunks made between the scans";
     if (!s.trailing.empty()) text += fmt::format(", then {} in a scan of their own", fmt::join(s.trailing, ", "));
     if (s.operand_parts > 1)

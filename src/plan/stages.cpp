@@ -39,12 +39,27 @@ std::vector<Stage> with_tiles_ahead(std::vector<Stage> stages) {
     return stages;
 }
 
+std::string numbered(const std::string& name, std::size_t number) {
+    return number == 1 ? name : fmt::format("{}_{}", name, number);
+}
+
+/// With so many scans in the place of the one that carries such states.
+std::vector<Stage> with_scans_apart(std::vector<Stage> stages, Carries carries, std::size_t count) {
+    const auto scan = std::find_if(stages.begin(), stages.end(),
+                                   [&](const Stage& s) { return s.loop == Loop::Scan && s.carries == carries; });
+    if (scan == stages.end()) return stages;
+    std::vector<Stage> scans(count, *scan);
+    for (std::size_t i = 0; i < count; ++i) scans[i].name = numbered(scan->name, i + 1);
+    const auto place = stages.erase(scan);
+    stages.insert(place, scans.begin(), scans.end());
+    return stages;
+}
+
 /// With a scan of each group of states that need no others, and a kernel for what they add, ahead of all else.
 std::vector<Stage> with_early_states(std::vector<Stage> stages, std::size_t groups) {
     for (std::size_t g = groups; g > 0; --g) {
-        const std::string number = g == 1 ? "" : fmt::format("_{}", g);
-        const std::vector<Stage> early = {{"additions" + number, Loop::Chunks},
-                                          {"early" + number, Loop::Scan, Ahead::Nothing, Carries::Early}};
+        const std::vector<Stage> early = {{numbered("additions", g), Loop::Chunks},
+                                          {numbered("early", g), Loop::Scan, Ahead::Nothing, Carries::Early}};
         stages.insert(stages.begin(), early.begin(), early.end());
     }
     return stages;
@@ -79,11 +94,13 @@ std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, const PlaceRu
 }  // namespace
 
 std::vector<Stage> stages_of(Strategy strategy, bool backwards, bool tiled, const PlaceRules& rules,
-                             std::size_t early_groups) {
+                             const ScanCounts& counts) {
     std::vector<Stage> stages = backwards ? stages_backwards(strategy, tiled, rules) : stages_forwards(strategy, tiled);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
     if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
-    return with_early_states(std::move(stages), early_groups);
+    stages = with_scans_apart(std::move(stages), Carries::Before, counts.before);
+    stages = with_scans_apart(std::move(stages), Carries::All, counts.all);
+    return with_early_states(std::move(stages), counts.early);
 }
 
 }  // namespace forge::plan

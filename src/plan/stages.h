@@ -30,9 +30,15 @@ struct Stage {
     bool joint = false;  ///< makes what kernels that are cut along another axis have in common
 };
 
-/// `backwards`: of a program with saved states. `tiled`: scans are cut along an axis. `early_groups`: how many scans
-/// states have that need no others (graph::early_groups).
+/// How many scans states of one kind have.
+struct ScanCounts {
+    std::size_t early = 0;   ///< those that need no others (graph::early_groups)
+    std::size_t before = 1;  ///< saved states
+    std::size_t all = 1;     ///< all others (graph::state_groups)
+};
+
+/// `backwards`: of a program with saved states. `tiled`: scans are cut along an axis.
 std::vector<Stage> stages_of(Strategy strategy, bool backwards, bool tiled, const PlaceRules& rules,
-                             std::size_t early_groups);
+                             const ScanCounts& counts);
 
 }  // namespace forge::plan

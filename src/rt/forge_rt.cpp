@@ -24,7 +24,7 @@ struct forge_rt_package {
 
 namespace {
 
-constexpr std::size_t kMostTensors = 64;  // of a package's kernels
+constexpr std::size_t kMostTensors = 96;  // of a package's kernels
 
 /// A call's arguments, on the caller's stack.
 class Given {

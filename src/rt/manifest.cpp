@@ -25,7 +25,7 @@ using runtime::TensorOfCall;
 
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostFloats = std::int64_t{1} << 40;  ///< of a block or of scratch memory: sums of them hold
-constexpr int kMostTensors = 64, kMostScalars = 32, kMostSpills = 64;  ///< device/cuda/portable/call.h
+constexpr int kMostTensors = 96, kMostScalars = 32, kMostSpills = 96;  ///< device/cuda/portable/call.h
 
 struct Limits {
     std::int64_t least = 0, most = kMost32;

@@ -215,6 +215,33 @@ ir::Definition residuals() {
     return a.define();
 }
 
+/// Values of length 1, whose sums of squares only a kernel ahead of tiles can make.
+ir::Definition values_of_length_one() {
+    LinearAttention a("values_of_length_one");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).state("s", F32, {K, V});
+    a.step({"q", "k", "v", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s) -> Results {
+               Tensor next = s + outer(k, l2norm(v));
+               return {{"s", next}, {"o", matmul(q, next)}};
+           });
+    return a.define();
+}
+
+/// Outputs that decay as often, each time by factors of their own, and are squashed between.
+ir::Definition decays_of_outputs(int times) {
+    LinearAttention a("decays_of_outputs");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).input("g", F32, {T, H});
+    a.state("s", F32, {K, V});
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(k.T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "g", "prev_s"}, [times](Tensor q, Tensor g, Tensor s) {
+        Tensor o = matmul_out_fp32(q, s.to(BF16));
+        for (int i = 0; i < times; ++i) o = tanh(o * unsqueeze(exp(cumsum(g, 0) * (1.0 / (1 + i))), 1));
+        return o;
+    });
+    return a.define();
+}
+
 /// Keys are every second column of wider ones: no blocks of 64 if K is 32.
 ir::Definition halves_of_keys() {
     LinearAttention a("halves_of_keys");
@@ -375,6 +402,12 @@ std::vector<Case> cases() {
          {matrices, Asked().strategy("fused").size("K", 640)},
          "bytes of shared memory, a block has 226304",
          Try{matrices, Asked().strategy("fused").size("K", 128)}},
+        {Reason::SumsOfParts,
+         {values_of_length_one(), Asked().heads(512)},
+         "needs all of axis V, of which each task would have a part"},
+        {Reason::ManySpills,
+         {decays_of_outputs(100), Asked().strategy("decoupled")},
+         "would leave each other 101 values, a call has room for 96"},
         {Reason::CutSpill,
          {Matrices{.transposed = true}.define(), Asked().strategy("fused")},
          "the state 's' is stored by one kernel for the next",

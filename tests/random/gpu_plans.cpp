@@ -9,9 +9,12 @@
 #include "frontend/axes.h"
 #include "frontend/join.h"
 #include "graph/pipeline.h"
+#include "graph/saved_states.h"
+#include "graph/trailing_states.h"
 #include "program/entry_point.h"
 #include "support/environment.h"
 #include "target/channels/channels.h"
+#include "target/hopper/room.h"
 #include "target/hopper/warp_groups.h"
 #include "tests/random/examine.h"
 #include "tests/random/gradients.h"
@@ -43,6 +46,28 @@ target::SharedMemory memory_of(const Target& target) {
     return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes};
 }
 
+/// Kernels that a program would have if others did not fit; `plan`: of this definition and program.
+plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::Definition& def,
+                              const ir::Function& program, plan::Plan plan) {
+    constexpr double kSeldom = 0.25;
+    plan::Schedule s = plan.schedule;
+    const bool outputs_apart = s.strategy == plan::Strategy::Fused || s.strategy == plan::Strategy::Decoupled,
+               back = graph::has_saved_states(program);
+    if (!s.warp_groups() || !outputs_apart || s.far_blocks > 0) return plan;
+    if (d.flip(name + ".scans_apart", kSeldom)) s.scans_apart = true;
+    if (back && s.strategy == plan::Strategy::Fused && !s.between && d.flip(name + ".between", kSeldom))
+        if (const auto trailing = graph::trailing_states(program, s.tile_axis, true, graph::Sums::Ahead))
+            s.between = s.share = true, s.trailing = *trailing;
+    if (s.scans_apart == plan.schedule.scans_apart && s.between == plan.schedule.between) return plan;
+    try {
+        plan::Plan other = plan::make_plan(def, program, plan.sizes, s);
+        const target::Needs needs = target::needs_of(other);
+        return std::max(needs.most, needs.in_order) <= memory_of(kH200).bytes ? other : plan;
+    } catch (const Refused&) {
+        return plan;
+    }
+}
+
 bool is_not_affine(const CompileError& error) {
     return error.diagnostics()[0].what.find("is not affine") != std::string::npos;
 }
@@ -72,7 +97,9 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
         try {
             const plan::Schedule schedule =
                 target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
-            return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
+            plan::Plan plan = plan::make_plan(typed.def, typed.program, typed.sizes, schedule);
+            plan = with_other_kernels(s.d, name, typed.def, typed.program, std::move(plan));
+            return GpuPlan{plan::to_string(plan.schedule), std::move(plan)};
         } catch (const plan::NotForWarpGroups& reason) {
             ++tally[fmt::format("not for warp groups: {}", reason.what())];
             return std::nullopt;
@@ -140,8 +167,9 @@ BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
         made.program.def = *def, made.entry = options.entry = "backward to inputs";
         ++tally["gradients past stabilisers"];
     }
-    const auto compiled = compiler::emitted(program::Module(made.program.def, made.program.dtype), options);
-    made.plan = compiled->plan;
+    const program::Module module(made.program.def, made.program.dtype);
+    const program::EntryPoint& entry = module.entry(options.entry);
+    made.plan = with_other_kernels(s.d, name, entry.tensors, entry.optimised, compiler::emitted(module, options)->plan);
     for (const Refusal& refusal : made.plan.schedule.refused)
         ++tally[fmt::format("gradients not for {}: {}", refusal.engine, refusal.reason)];
     return made;

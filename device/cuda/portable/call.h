@@ -27,7 +27,7 @@ using device::CallTensor;
 using device::Size;
 
 // A kernel with more than 30 tensors or so takes more than 4 KB of arguments, which CUDA allows from 12.1 on.
-constexpr int kMaxTensors = 64, kMaxSpills = 64, kMaxScalars = 32, kMaxMaps = 8;
+constexpr int kMaxTensors = 96, kMaxSpills = 96, kMaxScalars = 32, kMaxMaps = 8;
 
 // How many a kernel takes, which says so: it is then started sooner.
 #if defined(FORGE_TENSORS) && !defined(FORGE_EMULATED)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "device/cuda/portable/call.h"
 #include "emit/cuda/emit_cuda.h"
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
@@ -23,6 +24,8 @@
 namespace forge::target {
 namespace {
 
+using graph::Sums;
+using graph::Whole;
 using ir::Opcode;
 using plan::Schedule;
 using plan::Strategy;
@@ -102,33 +105,41 @@ tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes, 
 
 /// Whether outputs mix every axis along which scans can be cut, so that only a kernel of whole chunks can make them.
 bool outputs_mix_axes(const ir::Function& program) {
-    return graph::parallel_axes(program, graph::Whole::Some).empty() &&
-           !graph::scan_axes(program, graph::Whole::Some).empty();
+    return graph::parallel_axes(program, Whole::Some, Sums::Ahead).empty() &&
+           !graph::scan_axes(program, Whole::Some, Sums::Ahead).empty();
 }
 
 struct ValueAxis {
     std::string name;
     bool between = false;  ///< scans can be cut along it if a kernel between them does what cannot (Schedule::between)
+    bool ahead = false;    ///< … if one ahead of them makes sums over it (graph::Sums)
 };
 
-/// In order of preference, those of whole blocks. `sizes`: on chip.
-std::vector<ValueAxis> value_axes(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes) {
+/// In order of preference, those of whole blocks. `sizes`: on chip; `always_between`: of a backward pass, with a kernel
+/// between its scans.
+std::vector<ValueAxis> value_axes(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes,
+                                  bool always_between) {
     std::vector<ValueAxis> axes;
-    const auto add = [&](const std::vector<std::string>& names, bool between = false) {
+    const auto add = [&](const std::vector<std::string>& names, bool between = false, bool ahead = false) {
         for (const std::string& name : names)
             if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& a) { return a.name == name; }))
-                axes.push_back({name, between});
+                axes.push_back({name, between, ahead});
     };
-    add(plan::cut_axes(program, strategy));
+    if (!always_between) add(plan::cut_axes(program, strategy));
     const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
     if (!graph::has_saved_states(program)) {
-        if (axes.empty()) add(graph::parallel_axes(program, graph::Whole::Some));
-        if (axes.empty() && apart) add(graph::scan_axes(program, graph::Whole::Some));
+        if (axes.empty()) add(graph::parallel_axes(program, Whole::Some));
+        if (axes.empty()) add(graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
+        if (axes.empty() && apart) add(graph::scan_axes(program, Whole::Some));
+        if (axes.empty() && apart) add(graph::scan_axes(program, Whole::Some, Sums::Ahead), false, true);
     } else if (strategy == Strategy::Fused) {
         // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that
         // cancel.
-        add(graph::axes_but_for_trailing_states(program));
-        if (axes.empty()) add(graph::axes_but_for_trailing_states(program, true), true);
+        for (const bool between : {false, true}) {
+            if (between ? !axes.empty() : always_between) continue;
+            add(graph::axes_but_for_trailing_states(program, between), between);
+            add(graph::axes_but_for_trailing_states(program, between, Sums::Ahead), between, true);
+        }
     }
     if (axes.empty()) refuse(Reason::NoValueAxis);
     const std::string first = axes[0].name;
@@ -208,9 +219,17 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
 /// their chunk begins, for which it waits; whether tiles that do not fit lie in global memory.
 struct Way {
     int parts = 2;
-    bool late = false, far = false;
+    bool late = false, between = false, apart = false, far = false;
     bool floats = false;  ///< of inputs of 32 bits: matrices pass between kernels as floats (Schedule::float_images)
 };
+
+/// Refused if kernels leave each other more than a call's arguments hold.
+plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                              const Schedule& schedule) {
+    plan::Plan plan = plan::make_plan(definition, program, sizes, schedule);
+    if (plan.spills.size() > cuda::kMaxSpills) refuse(Reason::ManySpills, plan.spills.size(), cuda::kMaxSpills);
+    return plan;
+}
 
 /// Kernels whose scans are cut along the axis.
 Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
@@ -219,15 +238,16 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
     const bool back = graph::has_saved_states(program), apart = back || outputs_mix_axes(program);
     const tile::Sizes held = s.held(sizes);
     s.tile_axis = axis.name, s.between = axis.between;
-    s.trailing = graph::trailing_states(program, s.tile_axis, s.between).value_or(std::set<std::string>());
+    s.trailing = graph::trailing_states(program, s.tile_axis, s.between, axis.ahead ? Sums::Ahead : Sums::Nowhere)
+                     .value_or(std::set<std::string>());
     s.tile_chunks = !apart || plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
-    s.share =
-        has_long_steps(program) || (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
+    s.share = axis.ahead || has_long_steps(program) ||
+              (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const MakePlan make_plan = [&](const Schedule& tried) {
-        return plan::make_plan(definition, program, sizes, tried);
+        return plan_within_limits(definition, program, sizes, tried);
     };
     if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
@@ -289,6 +309,7 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     s.engine = plan::Engine::WarpGroups;
     s.operand_parts = has_halves(definition) ? 1 : back ? kPartsOfGradients : kPartsOfFloats;
     s.inverse_parts = way.parts;
+    s.scans_apart = way.apart;
     s.float_images = way.floats;
     if (s.operand_parts > 1) refuse_floats(definition, program);
     if (way.far)
@@ -297,7 +318,7 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     s.block_threads = kThreads;
     s.padded = padded_sizes(program, sizes, s.operand_parts == 1 ? kLeastPadded : kLeastPaddedFloats);
     std::optional<Refused> first;
-    for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes))) try {
+    for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes), way.between)) try {
             return fit_along(way, axis, s, definition, program, sizes, memory, wishes);
         } catch (const Refused& why) {
             if (!first) first = why;
@@ -318,7 +339,7 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
         these.strategy = tried.strategy;
         return fit_as_wished(way, definition, program, sizes, memory, these);
     };
-    const MakePlan make_plan = [&](const Schedule& s) { return plan::make_plan(definition, program, sizes, s); };
+    const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
     return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
                     memory.multiprocessors);
 }
@@ -330,10 +351,18 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
 std::vector<Way> ways_of_halves(const ir::Function& program) {
     const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
                                      [](const ir::Op& op) { return op.code == Opcode::Inverse; });
-    std::vector<Way> ways = {{1}, {1, true}, {1, true, true}};
-    if (inverts && !graph::has_saved_states(program)) ways.insert(ways.begin(), {2});
-    else if (!inverts)
-        for (Way& way : ways) way.parts = 2;
+    const bool back = graph::has_saved_states(program);
+    std::vector<Way> ways = {{.late = true}, {.late = true, .far = true}};
+    if (back)
+        ways = {{.between = true},
+                {.apart = true},
+                {.between = true, .apart = true},
+                {.far = true},
+                {.between = true, .apart = true, .far = true}};
+    ways.insert(ways.begin(), Way());
+    if (inverts)
+        for (Way& way : ways) way.parts = 1;
+    if (inverts && !back) ways.insert(ways.begin(), Way());
     return ways;
 }
 

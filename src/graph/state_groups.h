@@ -1,0 +1,21 @@
+/// Groups of states that scans of their own can carry: those of a group need one another, and of all others only those
+/// of groups before it.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/function.h"
+
+namespace forge::graph {
+
+/// Of the carried states, or with Role::Before of the saved ones (graph/saved_states.h). A group has a matrix if any
+/// state is one: vectors and numbers join the group before them.
+std::vector<std::set<std::string>> state_groups(const ir::Function& program, ir::Role role,
+                                                const std::set<std::string>& of);
+
+/// The saved states, which a program reads as they were before a chunk and makes anew.
+std::set<std::string> saved_states(const ir::Function& program);
+
+}  // namespace forge::graph
