@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/saved_states.h"
+#include "graph/slice.h"
+
 namespace forge::graph {
 
 using ir::Function;
@@ -18,19 +21,20 @@ namespace {
 /// Of each state all that it needs for its next value, itself among them.
 class Needs {
   public:
-    Needs(const Function& program, Role role, const Names& of) {
+    Needs(const Function& program, Role role) {
         const Role made = role == Role::Before ? Role::After : Role::State;
-        for (const Result& r : program.results)
-            if (r.role == made && of.contains(r.name)) {
-                const auto needed = ir::needed_for(program, {r.value});
-                Names& found = needs_[r.name];
-                found.insert(r.name);
-                for (std::size_t i = 0; i < program.ops.size(); ++i) {
-                    const Op& op = program.ops[i];
-                    if (needed[i] && op.code == Opcode::Param && op.attrs.role == role && of.contains(op.attrs.name))
-                        found.insert(op.attrs.name);
-                }
+        const Names sums = has_saved_states(program) ? summed_states(program) : Names();
+        for (const Result& r : program.results) {
+            if (r.role != made || sums.contains(r.name)) continue;
+            const auto needed = ir::needed_for(program, {r.value});
+            Names& found = needs_[r.name];
+            found.insert(r.name);
+            for (std::size_t i = 0; i < program.ops.size(); ++i) {
+                const Op& op = program.ops[i];
+                if (needed[i] && op.code == Opcode::Param && op.attrs.role == role && !sums.contains(op.attrs.name))
+                    found.insert(op.attrs.name);
             }
+        }
         close();
     }
 
@@ -62,8 +66,8 @@ bool has_matrix(const Function& program, Role role, const Names& states) {
 
 }  // namespace
 
-std::vector<Names> state_groups(const Function& program, Role role, const Names& of) {
-    const Needs needs(program, role, of);
+std::vector<Names> state_groups(const Function& program, Role role) {
+    const Needs needs(program, role);
     std::vector<std::pair<Names, Names>> groups;  // what a group needs, and the group
     for (const auto& [name, needed] : needs.all()) {
         const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == needed; });
@@ -83,11 +87,8 @@ std::vector<Names> state_groups(const Function& program, Role role, const Names&
     return found;
 }
 
-Names saved_states(const Function& program) {
-    Names names;
-    for (const Result& r : program.results)
-        if (r.role == Role::After) names.insert(r.name);
-    return names;
+bool has_state_groups(const Function& program) {
+    return state_groups(program, Role::Before).size() > 1 || state_groups(program, Role::State).size() > 1;
 }
 
 }  // namespace forge::graph

@@ -10,12 +10,11 @@
 
 namespace forge::graph {
 
-/// Of the carried states, or with Role::Before of the saved ones (graph/saved_states.h). A group has a matrix if any
-/// state is one: vectors and numbers join the group before them.
-std::vector<std::set<std::string>> state_groups(const ir::Function& program, ir::Role role,
-                                                const std::set<std::string>& of);
+/// Of the states that are carried, but for sums (graph::summed_states), or with Role::Before of the saved ones
+/// (graph/saved_states.h). A group has a matrix if any state is one: vectors and numbers join the group before them.
+std::vector<std::set<std::string>> state_groups(const ir::Function& program, ir::Role role);
 
-/// The saved states, which a program reads as they were before a chunk and makes anew.
-std::set<std::string> saved_states(const ir::Function& program);
+/// Whether there are several groups of any kind.
+bool has_state_groups(const ir::Function& program);
 
 }  // namespace forge::graph

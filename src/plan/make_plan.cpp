@@ -13,6 +13,7 @@
 #include "graph/summary.h"
 #include "graph/token_kernels.h"
 #include "ir/sizes.h"
+#include "plan/halves.h"
 #include "plan/plan.h"
 #include "support/checked.h"
 #include "support/divide.h"
@@ -110,6 +111,7 @@ class Planning {
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
                    s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
                    s.scans_apart});
+        kernels = with_halves(std::move(kernels), s.halved);
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
@@ -399,7 +401,7 @@ class Planning {
             rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && matrices;
             rules.images_apart = plan_.schedule.images_apart;
         }
-        rules.wide_late = plan_.schedule.wide_late;
+        rules.wide_late = plan_.schedule.wide_late, rules.all_late = plan_.schedule.all_late;
         rules.split = split, rules.made_again = split && !back;
         rules.shared_floats = plan_.schedule.shared_floats;
         for (const auto& in : plan_.definition.inputs) {

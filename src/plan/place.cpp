@@ -41,8 +41,8 @@ class Placement {
           rules_(rules),
           given_(graph::has_given_states(program)),
           early_groups_(graph::early_groups(program, rules.early)),
-          saved_groups_(groups_of(Role::Before, graph::saved_states(program))),
-          carried_groups_(groups_of(Role::State, carried_states())),
+          saved_groups_(groups_of(Role::Before)),
+          carried_groups_(groups_of(Role::State)),
           stages_(stages_of(strategy, graph::has_saved_states(program), !tile_axis.empty(), rules,
                             {early_groups_.size(), saved_groups_.size(), carried_groups_.size()})),
           names_(ir::value_names(program)) {
@@ -104,18 +104,14 @@ class Placement {
     }
 
     /// The states of one kind, by the scans that carry them.
-    [[nodiscard]] Groups groups_of(Role role, const std::set<std::string>& states) const {
+    [[nodiscard]] Groups groups_of(Role role) const {
         const bool outputs_apart = strategy_ == Strategy::Fused || strategy_ == Strategy::Decoupled;
-        if (!rules_.scans_apart || !outputs_apart || states.empty()) return {states};
-        return graph::state_groups(program_, role, states);
-    }
-    [[nodiscard]] std::set<std::string> carried_states() const {
-        std::set<std::string> names;
+        if (rules_.scans_apart && outputs_apart) return graph::state_groups(program_, role);
+        std::set<std::string> all;
         for (const Op& op : program_.ops)
-            if (is_carried(op)) names.insert(op.attrs.name);
-        for (const ir::Result& r : program_.results)
-            if (r.role == Role::State || r.role == Role::Before) names.insert(r.name);
-        return names;
+            if (op.code == Opcode::Param && op.attrs.role == role) all.insert(op.attrs.name);
+        for (const ir::Result& r : program_.results) all.insert(r.name);
+        return {all};
     }
 
     static bool is_before(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }

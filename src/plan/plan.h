@@ -55,9 +55,12 @@ struct Schedule {
     std::set<std::string> trailing = {};  ///< … after that of the others (plan::PlaceRules)
     bool between = false;      ///< … and what reads states before chunks alone ahead of it (plan::PlaceRules)
     bool scans_apart = false;  ///< … and states that need not each other by scans of their own (plan::PlaceRules)
-    bool wide_late = false;    ///< … matrices of several blocks are held of one chunk only, for which they arrive late
+    /// … matrices of several blocks are held of one chunk only, for which they arrive late: all but the first that is
+    /// read, or all.
+    bool wide_late = false, all_late = false;
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
-    int operand_parts = 1;        ///< warp groups: bf16 parts of operands; several where all inputs are of 32 bits
+    std::set<std::string> halved = {};  ///< … that are two (plan/halves.h)
+    int operand_parts = 1;  ///< warp groups: bf16 parts of operands; several where all inputs are of 32 bits
     /// … whose matrices pass between kernels as floats, which each reader splits, rather than in their parts. What no
     /// product multiplies always does.
     bool float_images = false;

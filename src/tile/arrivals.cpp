@@ -197,7 +197,7 @@ class Arrivals {
 
 Arrived with_arrivals(Function fn, bool split, bool far) { return Arrivals(std::move(fn), far).run(split); }
 
-Function with_wide_inputs_late(const Function& fn) {
+Function with_wide_inputs_late(const Function& fn, bool all) {
     const auto users = ir::users_of(fn);
     const auto first_reader = [&](ValueId v) {
         const auto& readers = users[static_cast<std::size_t>(v)];
@@ -214,8 +214,8 @@ Function with_wide_inputs_late(const Function& fn) {
         return std::make_pair(first_reader(a), numbers(a)) < std::make_pair(first_reader(b), numbers(b));
     };
     std::stable_sort(wide.begin(), wide.end(), before);
-    if (wide.size() < 2) return fn;
-    wide.erase(wide.begin());
+    if (!all && !wide.empty()) wide.erase(wide.begin());
+    if (wide.empty()) return fn;
     const auto is_late = [&](ValueId v) { return std::find(wide.begin(), wide.end(), v) != wide.end(); };
     const std::vector<bool> waits = ir::depends_on(fn, wide);
     const auto waits_not = [&](ValueId v) { return !waits[static_cast<std::size_t>(v)]; };

@@ -46,8 +46,8 @@ struct Arrived {
 };
 Arrived with_arrivals(ir::Function fn, bool split, bool far);
 /// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all
-/// but the one that is read first: such are there for one chunk at a time.
-ir::Function with_wide_inputs_late(const ir::Function& fn);
+/// but the one that is read first, or of `all`: such are there for one chunk at a time.
+ir::Function with_wide_inputs_late(const ir::Function& fn, bool all);
 
 /// The same operations with elementwise loops over memory that have the rows, the columns and something that they read
 /// in common one after the other: `values` are those that stand in the loop of the operation before. What nothing else

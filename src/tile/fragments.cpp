@@ -235,8 +235,9 @@ TileKernel with_loops(const Function& fn, int stages, std::int64_t shared_floats
         if (loops.values.empty()) continue;
         TileKernel joined = with_memory(loops, stages, std::nullopt, shared_floats);
         const std::int64_t tasks = tasks_at_once(joined);
-        const bool fits = joined.far_floats <= best.far_floats &&
-                          (joined.scratch_floats <= best.scratch_floats || tasks > 1 || best.far_floats > 0);
+        const bool fits =
+            joined.far_floats <= best.far_floats && (joined.scratch_floats <= best.scratch_floats || tasks > 1 ||
+                                                     (best.far_floats > 0 && joined.scratch_floats <= shared_floats));
         if (fits && tasks >= most) best = std::move(joined), most = tasks;
     }
     return best;
@@ -270,7 +271,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
         if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
         if (!side_by_side || rules.producer) {
             Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
-            return rules.wide_late ? with_wide_inputs_late(order) : order;
+            return rules.wide_late ? with_wide_inputs_late(order, rules.all_late) : order;
         }
         const Roles roles = divided(formed);
         const Function order = overlapped(formed, true, &roles);

@@ -31,6 +31,7 @@ struct FragmentRules {
     int inverse_parts = 2;                ///< … that are inverses, or scaled ones
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
+    bool all_late = false;                ///< … the one that is read first, too
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
     bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …

@@ -399,7 +399,7 @@ std::vector<Case> cases() {
          "behind the end of axis K, whose 32 numbers are held as 64",
          Try{halves_of_keys(), Asked().size("K", 64)}},
         {Reason::SharedMemory,
-         {matrices, Asked().strategy("fused").size("K", 640)},
+         {matrices, Asked().strategy("fused").size("K", 4096)},
          "bytes of shared memory, a block has 226304",
          Try{matrices, Asked().strategy("fused").size("K", 128)}},
         {Reason::SumsOfParts,

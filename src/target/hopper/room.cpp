@@ -1,6 +1,8 @@
 #include "target/hopper/room.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "plan/place.h"
 
@@ -27,6 +29,7 @@ Needs needs_of(const plan::Plan& plan) {
     Needs needs;
     for (const plan::Kernel& kernel : plan.kernels) {
         const std::int64_t bytes = bytes_of_tiles(kernel);
+        if (kernel.graph.loop == plan::Loop::Chunks) needs.chunks = std::max(needs.chunks, bytes);
         const bool in_order = kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments;
         std::int64_t& largest = in_order ? needs.in_order : needs.most;
         if (bytes > largest) largest = bytes, (in_order ? needs.in_order_name : needs.most_name) = kernel.graph.name;
@@ -44,14 +47,45 @@ Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan&
     return s;
 }
 
-Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
-    s = with_split_axes(s, memory, make_plan);
-    Needs needs;
+namespace {
+
+/// Where tiles lie in global memory, and kernels of single chunks do not fit even so, each of them is two, or four.
+Schedule with_halves(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr int kRounds = 2;
+    if (s.far_blocks == 0) return s;
+    for (int round = 0; round < kRounds; ++round) {
+        const std::set<std::string> before = s.halved;
+        for (const plan::Kernel& kernel : make_plan(s).kernels)
+            if (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > memory.bytes)
+                s.halved.insert(kernel.graph.name);
+        if (s.halved == before) break;
+        s = with_split_axes(s, memory, make_plan);
+    }
+    return s;
+}
+
+}  // namespace
+
+namespace {
+
+/// Nothing if kernels do not fit, and what they need.
+std::optional<Schedule> staged(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan,
+                               Needs& needs) {
+    s = with_halves(with_split_axes(s, memory, make_plan), memory, make_plan);
     for (s.stages = kMostStages; s.stages >= 2; --s.stages) {
         needs = needs_of(make_plan(s));
+        if (needs.chunks > memory.bytes) return std::nullopt;  // whatever the stages
         const bool fits = std::max(needs.most, needs.in_order) <= memory.bytes;
         if (fits && (s.stages == 2 || !two_tasks || 2 * needs.in_order <= memory.bytes)) return s;
     }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    Needs needs;
+    if (const auto fitted = staged(std::move(s), memory, two_tasks, make_plan, needs)) return *fitted;
     needs.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
@@ -88,12 +122,15 @@ Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_
 }
 
 Schedule with_one_group_or_late(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
-    try {
-        return with_one_group(s, memory, two_tasks, make_plan);
-    } catch (const Refused&) {
-        s.wide_late = true;
-        return with_stages(s, memory, two_tasks, make_plan);
+    Needs needs;
+    if (staged(s, memory, two_tasks, make_plan, needs)) return with_one_group(s, memory, two_tasks, make_plan);
+    const Needs first = needs;
+    for (const bool all : {false, true}) {
+        if (needs.chunks > memory.bytes) break;  // it is no scan that waits
+        s.wide_late = true, s.all_late = all;
+        if (const auto fitted = staged(s, memory, two_tasks, make_plan, needs)) return *fitted;
     }
+    first.refuse_for(Reason::SharedMemory, memory.bytes);
 }
 
 }  // namespace forge::target

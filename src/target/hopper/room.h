@@ -15,6 +15,7 @@ std::int64_t all_bytes(const SharedMemory& memory);
 struct Needs {
     std::int64_t in_order = 0;  ///< those that go through chunks in order
     std::int64_t most = 0;      ///< the others
+    std::int64_t chunks = 0;    ///< … of single chunks
     std::string in_order_name, most_name;
 
     [[noreturn]] void refuse_for(Reason reason, std::int64_t bytes) const;
@@ -37,7 +38,7 @@ plan::Schedule with_stages(plan::Schedule s, const SharedMemory& memory, bool tw
 plan::Schedule with_one_group(const plan::Schedule& s, const SharedMemory& memory, bool two_tasks,
                               const MakePlan& make_plan);
 
-/// The same; where inputs of two chunks do not fit, wide ones arrive as their chunk begins.
+/// The same; where inputs of two chunks do not fit, wide ones arrive as their chunk begins, all but one of them or all.
 plan::Schedule with_one_group_or_late(plan::Schedule s, const SharedMemory& memory, bool two_tasks,
                                       const MakePlan& make_plan);
 

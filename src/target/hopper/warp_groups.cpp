@@ -10,6 +10,7 @@
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
+#include "graph/state_groups.h"
 #include "graph/trailing_states.h"
 #include "graph/transition.h"
 #include "target/gpu_target.h"
@@ -231,6 +232,9 @@ plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Functi
     return plan;
 }
 
+/// Scans that run side by side, where multiprocessors are as many as their tasks.
+constexpr std::int64_t kScansBeside = 2;
+
 /// Kernels whose scans are cut along the axis.
 Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                    const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -244,6 +248,8 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
+    s.scans_apart =
+        (way.apart || (apart && kScansBeside * tasks <= memory.multiprocessors)) && graph::has_state_groups(program);
     s.share = axis.ahead || has_long_steps(program) ||
               (!back && tasks > memory.multiprocessors && repeats_much(program, held, s.tiles));
     const MakePlan make_plan = [&](const Schedule& tried) {
@@ -309,7 +315,6 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     s.engine = plan::Engine::WarpGroups;
     s.operand_parts = has_halves(definition) ? 1 : back ? kPartsOfGradients : kPartsOfFloats;
     s.inverse_parts = way.parts;
-    s.scans_apart = way.apart;
     s.float_images = way.floats;
     if (s.operand_parts > 1) refuse_floats(definition, program);
     if (way.far)
