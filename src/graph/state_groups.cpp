@@ -80,7 +80,7 @@ std::vector<Names> state_groups(const Function& program, Role role) {
     std::vector<Names> found;
     for (const auto& [needed, group] : groups) {
         const bool joins =
-            !found.empty() && (!has_matrix(program, role, group) || !has_matrix(program, role, found[0]));
+            !found.empty() && (!has_matrix(program, role, group) || !has_matrix(program, role, found.back()));
         if (joins) found.back().insert(group.begin(), group.end());
         else found.push_back(group);
     }

@@ -211,7 +211,7 @@ class Planning {
                                                    graph::is_parallel(graph.fn, s.tile_axis))));
         const Cut cut = cut_of(graph);
         if (cut.count > 1 && !by_columns) refuse_sums_of_parts(graph.fn, cut.axis);
-        if (cut.count > 1) refuse_parts_of_rows(graph);
+        if (cut.count > 1 && cut.axis == s.tile_axis) refuse_parts_of_rows(graph);
         const bool carries =
             s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;

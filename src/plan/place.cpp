@@ -103,10 +103,11 @@ class Placement {
         return static_cast<std::size_t>(std::find_if(groups.begin(), groups.end(), has) - groups.begin());
     }
 
-    /// The states of one kind, by the scans that carry them.
+    /// The states of one kind, by the scans that carry them: one of all of them, unless they are apart.
     [[nodiscard]] Groups groups_of(Role role) const {
         const bool outputs_apart = strategy_ == Strategy::Fused || strategy_ == Strategy::Decoupled;
-        if (rules_.scans_apart && outputs_apart) return graph::state_groups(program_, role);
+        if (rules_.scans_apart && outputs_apart)
+            if (Groups groups = graph::state_groups(program_, role); !groups.empty()) return groups;
         std::set<std::string> all;
         for (const Op& op : program_.ops)
             if (op.code == Opcode::Param && op.attrs.role == role) all.insert(op.attrs.name);

@@ -54,22 +54,30 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
     const bool outputs_apart = s.strategy == plan::Strategy::Fused || s.strategy == plan::Strategy::Decoupled,
                back = graph::has_saved_states(program);
     if (!s.warp_groups() || !outputs_apart || s.far_blocks > 0) return plan;
-    if (d.flip(name + ".scans_apart", kSeldom)) s.scans_apart = true;
-    if (back && s.strategy == plan::Strategy::Fused && !s.between && d.flip(name + ".between", kSeldom))
+    bool other = false;
+    const auto flips = [&](const char* what) { return d.flip(name + what, kSeldom) && (other = true); };
+    if (flips(".scans_apart")) s.scans_apart = true;
+    if (back && s.strategy == plan::Strategy::Fused && !s.between && flips(".between"))
         if (const auto trailing = graph::trailing_states(program, s.tile_axis, true, graph::Sums::Ahead))
             s.between = s.share = true, s.trailing = *trailing;
-    if (s.scans_apart == plan.schedule.scans_apart && s.between == plan.schedule.between) return plan;
+    if (!s.producer && flips(".late")) s.wide_late = s.all_late = true;
+    if (flips(".halved"))
+        for (const plan::Kernel& kernel : plan.kernels)
+            if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
+    if (!other) return plan;
     try {
-        plan::Plan other = plan::make_plan(def, program, plan.sizes, s);
-        const target::Needs needs = target::needs_of(other);
-        return std::max(needs.most, needs.in_order) <= memory_of(kH200).bytes ? other : plan;
+        plan::Plan made = plan::make_plan(def, program, plan.sizes, s);
+        const target::Needs needs = target::needs_of(made);
+        return std::max(needs.most, needs.in_order) <= memory_of(kH200).bytes ? made : plan;
     } catch (const Refused&) {
         return plan;
     }
 }
 
+/// … or is so in other entries than its own, which segments cannot have either.
 bool is_not_affine(const CompileError& error) {
-    return error.diagnostics()[0].what.find("is not affine") != std::string::npos;
+    const std::string& what = error.diagnostics()[0].what;
+    return what.find("is not affine") != std::string::npos || what.find("is coupled with other") != std::string::npos;
 }
 
 /// A plan, unless the strategy cannot be had for states that are not affine.

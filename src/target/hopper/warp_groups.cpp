@@ -116,32 +116,45 @@ struct ValueAxis {
     bool ahead = false;    ///< … if one ahead of them makes sums over it (graph::Sums)
 };
 
-/// In order of preference, those of whole blocks. `sizes`: on chip; `always_between`: of a backward pass, with a kernel
-/// between its scans.
+/// Those that are not there yet.
+void add(std::vector<ValueAxis>& axes, const std::vector<std::string>& names, bool between = false,
+         bool ahead = false) {
+    for (const std::string& name : names)
+        if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& axis) { return axis.name == name; }))
+            axes.push_back({name, between, ahead});
+}
+
+std::vector<ValueAxis> axes_forwards(const ir::Function& program, Strategy strategy) {
+    std::vector<ValueAxis> axes;
+    const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
+    add(axes, plan::cut_axes(program, strategy));
+    if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some));
+    if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
+    if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some));
+    if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some, Sums::Ahead), false, true);
+    return axes;
+}
+
+/// `always_between`: with a kernel between the scans, even if there are axes without.
+std::vector<ValueAxis> axes_backwards(const ir::Function& program, Strategy strategy, bool always_between) {
+    std::vector<ValueAxis> axes;
+    if (!always_between) add(axes, plan::cut_axes(program, strategy));
+    // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that cancel.
+    if (strategy != Strategy::Fused) return axes;
+    const auto add_all = [&](bool between) {
+        add(axes, graph::axes_but_for_trailing_states(program, between), between);
+        add(axes, graph::axes_but_for_trailing_states(program, between, Sums::Ahead), between, true);
+    };
+    if (!always_between) add_all(false);
+    if (axes.empty()) add_all(true);
+    return axes;
+}
+
+/// In order of preference, those of whole blocks. `sizes`: on chip.
 std::vector<ValueAxis> value_axes(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes,
                                   bool always_between) {
-    std::vector<ValueAxis> axes;
-    const auto add = [&](const std::vector<std::string>& names, bool between = false, bool ahead = false) {
-        for (const std::string& name : names)
-            if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& a) { return a.name == name; }))
-                axes.push_back({name, between, ahead});
-    };
-    if (!always_between) add(plan::cut_axes(program, strategy));
-    const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
-    if (!graph::has_saved_states(program)) {
-        if (axes.empty()) add(graph::parallel_axes(program, Whole::Some));
-        if (axes.empty()) add(graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
-        if (axes.empty() && apart) add(graph::scan_axes(program, Whole::Some));
-        if (axes.empty() && apart) add(graph::scan_axes(program, Whole::Some, Sums::Ahead), false, true);
-    } else if (strategy == Strategy::Fused) {
-        // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that
-        // cancel.
-        for (const bool between : {false, true}) {
-            if (between ? !axes.empty() : always_between) continue;
-            add(graph::axes_but_for_trailing_states(program, between), between);
-            add(graph::axes_but_for_trailing_states(program, between, Sums::Ahead), between, true);
-        }
-    }
+    std::vector<ValueAxis> axes = graph::has_saved_states(program) ? axes_backwards(program, strategy, always_between)
+                                                                   : axes_forwards(program, strategy);
     if (axes.empty()) refuse(Reason::NoValueAxis);
     const std::string first = axes[0].name;
     std::erase_if(axes, [&](const ValueAxis& axis) {
@@ -352,7 +365,8 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
 /// In the order in which they are tried. Inverses have two parts, for the digits that products of correlated keys take
 /// from them; where kernels with such do not fit, one, with which results are as accurate as with all other operands'.
 /// Gradients have one: what the forward pass of a backward pass leaves for later kernels is a tenth less. Where none
-/// fit, scans that make everything wait for wide inputs, and then tiles of floats lie in global memory.
+/// fit, scans that make everything wait for wide inputs, or gradients have a kernel between scans or scans for groups
+/// of states; and then tiles of floats lie in global memory.
 std::vector<Way> ways_of_halves(const ir::Function& program) {
     const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
                                      [](const ir::Op& op) { return op.code == Opcode::Inverse; });
