@@ -41,6 +41,32 @@ TEST_P(RandomPrograms, AreRightOnEveryEngine) {
 
 INSTANTIATE_TEST_SUITE_P(Fixed, RandomPrograms, testing::Range(0, kGroups));
 
+/// Decisions that few seeds take: values of length 1 or that sum to 1, and kernels that others are left to if they do
+/// not fit.
+const Decisions::Forced kSeldom[] = {
+    {{"blocks", 1}, {"v_a.form", 1}},
+    {{"blocks", 1}, {"v_a.form", 12}},
+    {{"blocks", 1}, {"warp.scans_apart", 1}, {"emulated_backward.scans_apart", 1}, {"warp.strategy", 2}},
+    {{"blocks", 1}, {"emulated_backward.between", 1}},
+    {{"blocks", 1}, {"warp.halved", 1}, {"emulated_backward.halved", 1}, {"warp.strategy", 2}},
+    {{"blocks", 1}, {"warp.late", 1}, {"emulated_backward.late", 1}, {"warp.strategy", 3}},
+};
+
+class SeldomKernels : public testing::TestWithParam<int> {};
+
+TEST_P(SeldomKernels, AreRight) {
+    constexpr std::uint64_t kPrograms = 4;
+    const std::vector<Engine> engines = {emulated_engine(every(2)), emulated_backward_engine(every(2))};
+    Tally tally;
+    for (std::uint64_t seed = kFirst; seed < kFirst + kPrograms; ++seed) {
+        const auto fault = examine(seed, kSeldom[GetParam()], engines, tally);
+        EXPECT_FALSE(fault) << report(*fault);
+    }
+    EXPECT_GE(tally["emulated: warp groups"] + tally["emulated: backward, warp groups"], 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixed, SeldomKernels, testing::Range(0, static_cast<int>(std::size(kSeldom))));
+
 /// A step is enough, or is refused in words: what is derived from it agrees with it in float64.
 TEST(RandomSteps, AreDerived) {
     constexpr int kPrograms = 120;
