@@ -60,7 +60,7 @@ class Needs {
 bool has_matrix(const Function& program, Role role, const Names& states) {
     return std::any_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
         return op.code == Opcode::Param && op.attrs.role == role && states.contains(op.attrs.name) &&
-               op.type.rank() > 1;
+               op.type.rank() > 1 && !op.type.shape[0].is_constant();
     });
 }
 

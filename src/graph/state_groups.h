@@ -11,7 +11,8 @@
 namespace forge::graph {
 
 /// Of the states that are carried, but for sums (graph::summed_states), or with Role::Before of the saved ones
-/// (graph/saved_states.h). A group has a matrix if any state is one: vectors and numbers join the group before them.
+/// (graph/saved_states.h). A group has a matrix if any state is one: numbers, vectors and a few of these
+/// join the group before them.
 std::vector<std::set<std::string>> state_groups(const ir::Function& program, ir::Role role);
 
 /// Whether there are several groups of any kind.

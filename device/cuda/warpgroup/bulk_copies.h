@@ -90,6 +90,12 @@ FORGE_DEVICE void copy_numbers(unsigned filled, float* dst, const float* src) {
     ptx::bulk_load(ptx::shared_address(dst), src, FLOATS * 4, filled);
 }
 
+/// Parts of rows, which do not lie together.
+template <int ROWS, int COLS, int ROW_STRIDE>
+FORGE_DEVICE void copy_parts_of_rows(unsigned filled, float* dst, const float* src, int src_stride) {
+    for (int i = 0; i < ROWS; ++i) copy_numbers<COLS>(filled, dst + i * ROW_STRIDE, src + i * src_stride);
+}
+
 /// What tensor copies cannot move; as start_operand otherwise, with short text.
 template <class Who, class O>
 FORGE_DEVICE void start_rows(const O& o, const typename O::T* src, Size row_stride, Size col_stride, int rows) {

@@ -129,7 +129,8 @@ void FragmentInputs::declare_copying_start() {
 
 std::int64_t FragmentInputs::floats_that_arrive(ValueId v) const {
     const ir::Type& type = fn_.op(v).type;
-    return is_float_image(v) || arrives_as_floats(v) ? tile::size_of(type, 0) * tile::size_of(type, 1) : c_.floats(v);
+    const bool numbers_alone = is_float_image(v) || arrives_as_floats(v) || is_part_of_rows(v);
+    return numbers_alone ? tile::size_of(type, 0) * tile::size_of(type, 1) : c_.floats(v);
 }
 
 void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
@@ -150,6 +151,10 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
             out_.line("copy_float_image<{}>(filled, {}({}), {});", transfers_.rows_of_image(fn_.op(v).attrs.name),
                       operand_type(v), arriving(v), from);
         else if (c_.is_operand(v)) out_.line("copy_image(filled, {}({}), {});", operand_type(v), arriving(v), from);
+        else if (const Op& op = fn_.op(v); is_part_of_rows(v))
+            out_.line("copy_parts_of_rows<{}, {}, {}>(filled, {}, {}, {});", tile::size_of(op.type, 0),
+                      tile::size_of(op.type, 1), op.layout->strides[0], arriving(v), from,
+                      transfers_.spill_slot(op.attrs.name).strides[0]);
         else out_.line("copy_numbers<{}>(filled, {}, {});", c_.floats(v), arriving(v), from);
     }
     if (!mapped.empty()) {
