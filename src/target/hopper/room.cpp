@@ -64,10 +64,6 @@ Schedule with_halves(Schedule s, const SharedMemory& memory, const MakePlan& mak
     return s;
 }
 
-}  // namespace
-
-namespace {
-
 /// Nothing if kernels do not fit, and what they need.
 std::optional<Schedule> staged(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan,
                                Needs& needs) {
@@ -113,17 +109,23 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& m
     }
 }
 
-}  // namespace
-
-Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
-    const Schedule fitted = with_stages(s, memory, two_tasks, make_plan);
+/// A producer, unless two tasks share a multiprocessor.
+Schedule with_producer_if_alone(const Schedule& fitted, const SharedMemory& memory, bool two_tasks,
+                                const MakePlan& make_plan) {
     const bool share = two_tasks && 2 * needs_of(make_plan(fitted)).in_order <= memory.bytes;
     return share ? fitted : with_producer(fitted, memory, make_plan);
 }
 
+}  // namespace
+
+Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
+    return with_producer_if_alone(with_stages(s, memory, two_tasks, make_plan), memory, two_tasks, make_plan);
+}
+
 Schedule with_one_group_or_late(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     Needs needs;
-    if (staged(s, memory, two_tasks, make_plan, needs)) return with_one_group(s, memory, two_tasks, make_plan);
+    if (const auto fitted = staged(s, memory, two_tasks, make_plan, needs))
+        return with_producer_if_alone(*fitted, memory, two_tasks, make_plan);
     const Needs first = needs;
     for (const bool all : {false, true}) {
         if (needs.chunks > memory.bytes) break;  // it is no scan that waits
