@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 
+#include "device/cuda/portable/call.h"
 #include "rt/border.h"
 #include "rt/dump.h"
 #include "rt/package.h"
@@ -24,7 +25,7 @@ struct forge_rt_package {
 
 namespace {
 
-constexpr std::size_t kMostTensors = 96;  // of a package's kernels
+constexpr std::size_t kMostTensors = forge::cuda::kMaxTensors;
 
 /// A call's arguments, on the caller's stack.
 class Given {

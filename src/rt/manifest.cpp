@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "device/cuda/portable/call.h"
 #include "forge/error.h"
 #include "rt/json.h"
 
@@ -25,7 +26,8 @@ using runtime::TensorOfCall;
 
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostFloats = std::int64_t{1} << 40;  ///< of a block or of scratch memory: sums of them hold
-constexpr int kMostTensors = 96, kMostScalars = 32, kMostSpills = 96;  ///< device/cuda/portable/call.h
+constexpr int kMostTensors = cuda::kMaxTensors, kMostScalars = cuda::kMaxScalars, kMostSpills = cuda::kMaxSpills;
+static_assert(kFormat == 3 && sizeof(cuda::Call) == 7976, "kernels of packages take it: another one is another format");
 
 struct Limits {
     std::int64_t least = 0, most = kMost32;
