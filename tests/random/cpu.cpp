@@ -5,6 +5,7 @@
 #include "program/entry_point.h"
 #include "support/environment.h"
 #include "tests/random/examine.h"
+#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -62,8 +63,17 @@ Engine cpu_engine(int ways) {
                     Problem& problem = s.problem(index);
                     check::clear_results(problem.buffers);
                     (*attention)(problem.buffers.call());
-                    for (const std::string& fault : problem.faults())
-                        found.push_back(fmt::format("{}: {}", describe(options), fault));
+                    const auto add = [&](const std::vector<std::string>& faults) {
+                        for (const std::string& fault : faults)
+                            found.push_back(fmt::format("{}: {}", describe(options), fault));
+                    };
+                    add(problem.faults());
+                    auto pooled = PooledCall::of(s.d, fmt::format("cpu{}.{}", way, index), problem);
+                    if (!pooled || !found.empty()) continue;
+                    (*attention)(pooled->call());
+                    add(pooled->take(attention->strategy() != "segmented"));
+                    add(problem.faults());
+                    ++tally["cpu: states in pools"];
                 }
             }
             return found;

@@ -1,21 +1,25 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <deque>
 
 #include "forge/error.h"
 #include "gpu/session.h"
+#include "program/entry_point.h"
 #include "tests/random/gradients.h"
+#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
 
-/// The engines that compile options ask for, with the heads that a schedule is to expect: few give several warp groups
-/// per task, many one.
+/// The entry points and engines that compile options ask for, with the heads that a schedule is to expect: few give
+/// several warp groups per task, many one.
 struct Way {
-    const char* engine;
+    const char *entry, *engine;
     std::int64_t heads;
 };
-constexpr Way kWays[] = {{"auto", 32}, {"auto", 512}, {"portable", 32}};
+constexpr Way kWays[] = {
+    {"forward", "auto", 32}, {"forward", "auto", 512}, {"forward", "portable", 32}, {"decode", "auto", 32}};
 
 std::string choose_strategy(Decisions& d, const std::string& name) {
     constexpr const char* kStrategies[] = {"auto", "one-pass", "fused", "decoupled", "segmented"};
@@ -26,7 +30,8 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
                                Tally& tally) {
     CompileOptions options{.device = device, .dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
     options.engine = way.engine, options.expected_heads = way.heads, options.expected_tokens = 32768;
-    options.strategy = choose_strategy(s.d, name);
+    options.entry = way.entry;
+    if (options.entry == "forward") options.strategy = choose_strategy(s.d, name);
     if (options.strategy == "segmented") options.segments = 3;
     try {
         return compile(s.program.def, options);
@@ -35,6 +40,41 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
         ++tally["device: segmented, but not affine"];
     }
     return std::nullopt;
+}
+
+/// With copies of all that it reads and writes on the device.
+void run(const gpu::Session& session, const Attention& attention, Problem& problem, PooledCall& pooled) {
+    const Call host = pooled.call();
+    gpu::DeviceBuffers arguments(problem.buffers);
+    Call call = arguments.call(attention, session.stream());
+    std::deque<gpu::Memory> copies;
+    std::map<const void*, void*> places;
+    for (const PooledCall::Block& block : pooled.blocks) {
+        const gpu::Memory& copy = copies.emplace_back(std::max<std::size_t>(block.bytes.size(), 16));
+        copy.upload(block.bytes.data(), block.bytes.size());
+        places[block.bytes.data()] = copy.data();
+    }
+    const auto placed = [&](TensorView view) {
+        view.data = places.at(view.data);
+        return view;
+    };
+    call.initial_states.clear(), call.final_states.clear();
+    for (const auto& [name, view] : host.initial_states) call.initial_states[name] = placed(view);
+    for (const auto& [name, view] : host.final_states) call.final_states[name] = placed(view);
+    if (host.initial_slots) call.initial_slots = placed(*host.initial_slots);
+    call.final_slots = placed(*host.final_slots);
+    if (host.has_initial_state) call.has_initial_state = placed(*host.has_initial_state);
+    const gpu::Memory workspace(std::max<std::size_t>(attention.workspace_bytes(call), 16));
+    workspace.fill(0xFF);
+    call.workspace = workspace.data();
+    const runtime::CudaDriver& cuda = runtime::CudaDriver::get();
+    cuda.check(cuda.context_synchronize(), "waiting for the device");
+    attention(call);
+    session.stream().synchronize();
+    arguments.fetch(problem.buffers);
+    for (std::size_t i = 0; i < copies.size(); ++i)
+        cuda.check(cuda.copy_to_host(pooled.blocks[i].bytes.data(), copies[i].at(0), pooled.blocks[i].bytes.size()),
+                   "copying from the device");
 }
 
 std::vector<std::byte> results(const check::Buffers& buffers) {
@@ -51,6 +91,7 @@ Engine device_engine(const std::string& device) {
                 static const gpu::Session session(device);
                 std::vector<std::string> found;
                 for (std::size_t i = 0; i < std::size(kWays) && found.empty(); ++i) {
+                    if (kWays[i].entry == std::string("decode") && !program::has_decode(s.program.def)) continue;
                     const auto attention = build(s, device, kWays[i], fmt::format("device{}", i), tally);
                     if (!attention) continue;
                     ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];
@@ -65,8 +106,17 @@ Engine device_engine(const std::string& device) {
                             else if (first != bits)
                                 found.push_back(attention->schedule() + ": other bits in another run");
                         }
-                        for (const std::string& fault : problem.faults())
-                            found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
+                        const auto add = [&](const std::vector<std::string>& faults) {
+                            for (const std::string& fault : faults)
+                                found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
+                        };
+                        add(problem.faults());
+                        auto pooled = PooledCall::of(s.d, fmt::format("device{}.{}", i, index), problem);
+                        if (!pooled || !found.empty()) continue;
+                        run(session, *attention, problem, *pooled);
+                        add(pooled->take(attention->strategy() != "segmented"));
+                        add(problem.faults());
+                        ++tally["device: states in pools"];
                     }
                 }
                 return found;

@@ -3,10 +3,12 @@
 #include <functional>
 #include <memory>
 
+#include "emit/callable.h"
 #include "tests/cuda/emulated/channel_program.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/random/gpu_plans.h"
 #include "tests/random/gradients.h"
+#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -33,6 +35,27 @@ std::vector<std::string> faults_of(Problem& problem, const std::string& how, uns
     return found;
 }
 
+/// The same, and once more with states in pools, if that is decided.
+template <class Run>
+std::vector<std::string> faults_with_pools(Subject& s, int index, const GpuPlan& made, unsigned orders, Tally& tally,
+                                           Run&& run) {
+    Problem& problem = s.problem(index);
+    std::vector<std::string> found = faults_of(problem, made.how, orders, run);
+    if (!found.empty()) return found;
+    auto pooled = PooledCall::of(s.d, fmt::format("{}.{}", plan::to_string(made.plan.schedule.engine), index), problem);
+    if (!pooled) return found;
+    const Call call = pooled->call();
+    if (!emit::callable_of(made.plan).clears_skipped) pooled->clear_outputs();
+    run(call, 1);
+    const auto add = [&](const std::vector<std::string>& faults) {
+        for (const std::string& fault : faults) found.push_back(fmt::format("{}: {}", made.how, fault));
+    };
+    add(pooled->take(made.plan.schedule.strategy != plan::Strategy::Segmented));
+    add(problem.faults());
+    ++tally["emulated: states in pools"];
+    return found;
+}
+
 std::string next_name() {
     static int count = 0;
     return fmt::format("random_{}", count++);
@@ -55,8 +78,8 @@ std::vector<std::string> faults_of_channels(Subject& s, Tally& tally) {
     const emulated::ChannelProgram program(next_name(), made->plan);
     ++tally["emulated: channels"];
     for (const int index : {0, 1})
-        if (auto found = faults_of(
-                s.problem(index), made->how, 2,
+        if (auto found = faults_with_pools(
+                s, index, *made, 2, tally,
                 [&](const Call& call, unsigned order) { program.run(call, blocks_of(made->plan, order), order); });
             !found.empty())
             return found;
@@ -87,8 +110,9 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     for (const int index : {0, 1})
                         if (found.empty())
-                            add(faults_of(s.problem(index), made->how, index == 0 ? 2 : 1,
-                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
+                            add(faults_with_pools(
+                                s, index, *made, index == 0 ? 2 : 1, tally,
+                                [&](const Call& call, unsigned order) { program.run(call, order); }));
                     ++tally["emulated: warp groups"];
                 }
                 if (!found.empty()) return found;
@@ -97,8 +121,9 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     for (const int index : {0, 1})
                         if (found.empty())
-                            add(faults_of(s.problem(index), made->how, 1,
-                                          [&](const Call& call, unsigned order) { program.run(call, order); }));
+                            add(faults_with_pools(
+                                s, index, *made, 1, tally,
+                                [&](const Call& call, unsigned order) { program.run(call, order); }));
                     ++tally["emulated: portable"];
                 }
                 if (found.empty()) add(faults_of_channels(s, tally));
