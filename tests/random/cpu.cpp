@@ -4,8 +4,8 @@
 #include "plan/plan.h"
 #include "program/entry_point.h"
 #include "support/environment.h"
+#include "tests/random/chunk_states.h"
 #include "tests/random/examine.h"
-#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -25,6 +25,7 @@ CompileOptions choose(Subject& s, const std::string& name) {
         options.entry = "decode", options.strategy = "auto", options.chunk = options.segments = 0;
     if (s.d.flip(key("plain"), 0.1)) options.isa = "plain";
     else if (s.d.flip(key("avx2"), 0.15) && support::machine_isa() == "avx512") options.isa = "avx2";
+    options.chunk_states = !s.program.def.states.empty() && s.d.flip(key("kept"), 0.15);
     return options;
 }
 
@@ -68,6 +69,14 @@ Engine cpu_engine(int ways) {
                             found.push_back(fmt::format("{}: {}", describe(options), fault));
                     };
                     add(problem.faults());
+                    if (options.chunk_states && found.empty()) {
+                        ChunkStatesCall kept(s.d, fmt::format("cpu{}.{}.kept", way, index), problem,
+                                             attention->chunk());
+                        (*attention)(kept.call());
+                        add(kept.faults());
+                        add(problem.faults());
+                        ++tally["cpu: states before chunks"];
+                    }
                     auto pooled = PooledCall::of(s.d, fmt::format("cpu{}.{}", way, index), problem);
                     if (!pooled || !found.empty()) continue;
                     (*attention)(pooled->call());

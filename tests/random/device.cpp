@@ -2,12 +2,13 @@
 
 #include <cstring>
 #include <deque>
+#include <utility>
 
 #include "forge/error.h"
 #include "gpu/session.h"
 #include "program/entry_point.h"
+#include "tests/random/chunk_states.h"
 #include "tests/random/gradients.h"
-#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -26,6 +27,13 @@ std::string choose_strategy(Decisions& d, const std::string& name) {
     return kStrategies[d.pick(name + ".strategy", {2, 1, 1, 1, 1})];
 }
 
+std::string name_of(std::size_t way) { return fmt::format("device{}", way); }
+
+bool keeps_states(Subject& s, const Way& way, const std::string& name) {
+    constexpr double kSeldom = 0.15;
+    return !s.program.def.states.empty() && way.engine == std::string("auto") && s.d.flip(name + ".kept", kSeldom);
+}
+
 std::optional<Attention> build(Subject& s, const std::string& device, const Way& way, const std::string& name,
                                Tally& tally) {
     CompileOptions options{.device = device, .dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
@@ -33,6 +41,7 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
     options.entry = way.entry;
     if (options.entry == "forward") options.strategy = choose_strategy(s.d, name);
     if (options.strategy == "segmented") options.segments = 3;
+    options.chunk_states = keeps_states(s, way, name);
     try {
         return compile(s.program.def, options);
     } catch (const CompileError& error) {
@@ -42,28 +51,32 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
     return std::nullopt;
 }
 
-/// With copies of all that it reads and writes on the device.
-void run(const gpu::Session& session, const Attention& attention, Problem& problem, PooledCall& pooled) {
-    const Call host = pooled.call();
-    gpu::DeviceBuffers arguments(problem.buffers);
+/// A call on memory of the host, with copies on the device of the buffers' and of all that lies in blocks.
+void run(const gpu::Session& session, const Attention& attention, check::Buffers& buffers, const Call& host,
+         std::deque<HostBlock>& blocks) {
+    gpu::DeviceBuffers arguments(buffers);
     Call call = arguments.call(attention, session.stream());
     std::deque<gpu::Memory> copies;
     std::map<const void*, void*> places;
-    for (const PooledCall::Block& block : pooled.blocks) {
+    for (const HostBlock& block : blocks) {
         const gpu::Memory& copy = copies.emplace_back(std::max<std::size_t>(block.bytes.size(), 16));
         copy.upload(block.bytes.data(), block.bytes.size());
         places[block.bytes.data()] = copy.data();
     }
-    const auto placed = [&](TensorView view) {
-        view.data = places.at(view.data);
+    const auto place = [&](TensorView view) {
+        if (const auto at = places.find(view.data); at != places.end()) view.data = at->second;
         return view;
     };
-    call.initial_states.clear(), call.final_states.clear();
-    for (const auto& [name, view] : host.initial_states) call.initial_states[name] = placed(view);
-    for (const auto& [name, view] : host.final_states) call.final_states[name] = placed(view);
-    if (host.initial_slots) call.initial_slots = placed(*host.initial_slots);
-    call.final_slots = placed(*host.final_slots);
-    if (host.has_initial_state) call.has_initial_state = placed(*host.has_initial_state);
+    const auto place_states = [&](std::map<std::string, TensorView>& states, const auto& on_host) {
+        const std::map<std::string, TensorView> given = std::exchange(states, {});
+        for (const auto& [name, view] : on_host)
+            states[name] = places.contains(view.data) ? place(view) : given.at(name);
+    };
+    place_states(call.initial_states, host.initial_states), place_states(call.final_states, host.final_states);
+    for (const auto& [name, view] : host.chunk_states) call.chunk_states[name] = place(view);
+    for (const auto slots :
+         {&Call::initial_slots, &Call::final_slots, &Call::has_initial_state, &Call::chunk_slots})
+        if (host.*slots) call.*slots = place(*(host.*slots));
     const gpu::Memory workspace(std::max<std::size_t>(attention.workspace_bytes(call), 16));
     workspace.fill(0xFF);
     call.workspace = workspace.data();
@@ -71,9 +84,9 @@ void run(const gpu::Session& session, const Attention& attention, Problem& probl
     cuda.check(cuda.context_synchronize(), "waiting for the device");
     attention(call);
     session.stream().synchronize();
-    arguments.fetch(problem.buffers);
+    arguments.fetch(buffers);
     for (std::size_t i = 0; i < copies.size(); ++i)
-        cuda.check(cuda.copy_to_host(pooled.blocks[i].bytes.data(), copies[i].at(0), pooled.blocks[i].bytes.size()),
+        cuda.check(cuda.copy_to_host(blocks[i].bytes.data(), copies[i].at(0), blocks[i].bytes.size()),
                    "copying from the device");
 }
 
@@ -92,7 +105,7 @@ Engine device_engine(const std::string& device) {
                 std::vector<std::string> found;
                 for (std::size_t i = 0; i < std::size(kWays) && found.empty(); ++i) {
                     if (kWays[i].entry == std::string("decode") && !program::has_decode(s.program.def)) continue;
-                    const auto attention = build(s, device, kWays[i], fmt::format("device{}", i), tally);
+                    const auto attention = build(s, device, kWays[i], name_of(i), tally);
                     if (!attention) continue;
                     ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];
                     for (const int index : {0, 1}) {
@@ -111,9 +124,17 @@ Engine device_engine(const std::string& device) {
                                 found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
                         };
                         add(problem.faults());
-                        auto pooled = PooledCall::of(s.d, fmt::format("device{}.{}", i, index), problem);
+                        const std::string name = fmt::format("device{}.{}", i, index);
+                        if (keeps_states(s, kWays[i], name_of(i)) && found.empty()) {
+                            ChunkStatesCall kept(s.d, name + ".kept", problem, attention->chunk());
+                            run(session, *attention, problem.buffers, kept.call(), kept.blocks);
+                            add(kept.faults());
+                            add(problem.faults());
+                            ++tally["device: states before chunks"];
+                        }
+                        auto pooled = PooledCall::of(s.d, name, problem);
                         if (!pooled || !found.empty()) continue;
-                        run(session, *attention, problem, *pooled);
+                        run(session, *attention, problem.buffers, pooled->call(), pooled->blocks);
                         add(pooled->take(attention->strategy() != "segmented"));
                         add(problem.faults());
                         ++tally["device: states in pools"];

@@ -6,9 +6,9 @@
 #include "emit/callable.h"
 #include "tests/cuda/emulated/channel_program.h"
 #include "tests/cuda/emulated/program.h"
+#include "tests/random/chunk_states.h"
 #include "tests/random/gpu_plans.h"
 #include "tests/random/gradients.h"
-#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -35,21 +35,29 @@ std::vector<std::string> faults_of(Problem& problem, const std::string& how, uns
     return found;
 }
 
-/// The same, and once more with states in pools, if that is decided.
+/// The same, and once more with the states before chunks, if there are any, and with states in pools, if that is decided.
 template <class Run>
 std::vector<std::string> faults_with_pools(Subject& s, int index, const GpuPlan& made, unsigned orders, Tally& tally,
                                            Run&& run) {
     Problem& problem = s.problem(index);
     std::vector<std::string> found = faults_of(problem, made.how, orders, run);
+    const std::string name = fmt::format("{}.{}", plan::to_string(made.plan.schedule.engine), index);
+    const auto add = [&](const std::vector<std::string>& faults) {
+        for (const std::string& fault : faults) found.push_back(fmt::format("{}: {}", made.how, fault));
+    };
+    if (made.keeps_states && found.empty()) {
+        ChunkStatesCall kept(s.d, name + ".kept", problem, made.plan.schedule.chunk);
+        run(kept.call(), 1);
+        add(kept.faults());
+        add(problem.faults());
+        ++tally["emulated: states before chunks"];
+    }
     if (!found.empty()) return found;
-    auto pooled = PooledCall::of(s.d, fmt::format("{}.{}", plan::to_string(made.plan.schedule.engine), index), problem);
+    auto pooled = PooledCall::of(s.d, name, problem);
     if (!pooled) return found;
     const Call call = pooled->call();
     if (!emit::callable_of(made.plan).clears_skipped) pooled->clear_outputs();
     run(call, 1);
-    const auto add = [&](const std::vector<std::string>& faults) {
-        for (const std::string& fault : faults) found.push_back(fmt::format("{}: {}", made.how, fault));
-    };
     add(pooled->take(made.plan.schedule.strategy != plan::Strategy::Segmented));
     add(problem.faults());
     ++tally["emulated: states in pools"];

@@ -8,6 +8,7 @@
 #include "forge/error.h"
 #include "frontend/axes.h"
 #include "frontend/join.h"
+#include "graph/passes.h"
 #include "graph/pipeline.h"
 #include "graph/saved_states.h"
 #include "graph/trailing_states.h"
@@ -31,6 +32,13 @@ struct Typed {
         : def(frontend::with_own_axes(frontend::with_dtype(p.def, p.dtype))),
           program(graph::optimize(frontend::join(def))),
           sizes(frontend::own_sizes(def, p.sizes)) {}
+    /// Whether the program is to leave the states before chunks.
+    bool keep_states(Decisions& d, const std::string& name) {
+        constexpr double kSeldom = 0.15;
+        if (def.states.empty() || !d.flip(name + ".kept", kSeldom)) return false;
+        program = graph::with_chunk_states(program);
+        return true;
+    }
     ir::Definition def;
     ir::Function program;
     tile::Sizes sizes;
@@ -94,7 +102,8 @@ std::optional<GpuPlan> unless_not_affine(Make&& make) {
 }  // namespace
 
 std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tally& tally) {
-    const Typed typed(s.program);
+    Typed typed(s.program);
+    const bool keeps = typed.keep_states(s.d, name);
     target::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
     wishes.expected_tasks = s.d.flip(name + ".many", 0.35) ? kManyTasks : kFewTasks;
@@ -107,7 +116,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
                 target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
             plan::Plan plan = plan::make_plan(typed.def, typed.program, typed.sizes, schedule);
             plan = with_other_kernels(s.d, name, typed.def, typed.program, std::move(plan));
-            return GpuPlan{plan::to_string(plan.schedule), std::move(plan)};
+            return GpuPlan{plan::to_string(plan.schedule), std::move(plan), keeps};
         } catch (const plan::NotForWarpGroups& reason) {
             ++tally[fmt::format("not for warp groups: {}", reason.what())];
             return std::nullopt;
@@ -154,12 +163,14 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
         typed.program = entry.optimised;
         wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
     }
+    const bool keeps = typed.keep_states(s.d, name);
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
             target::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
-        return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule)};
+        return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule),
+                       keeps};
     });
 }
 

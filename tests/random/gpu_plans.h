@@ -20,6 +20,7 @@ inline constexpr Target kH200{"sm_90a", 227 * 1024, 132}, kA100{"sm_80", 163 * 1
 struct GpuPlan {
     std::string how;
     plan::Plan plan;
+    bool keeps_states = false;  ///< whether calls can have the states before chunks
 };
 
 /// What the scheduler makes for an engine; nothing if the engine is not for the program (or a strategy is not).

@@ -28,6 +28,10 @@ class Problem {
 
     /// What is wrong with the results in `buffers`; nothing if all is well.
     [[nodiscard]] std::vector<std::string> faults() const;
+    /// By the reference, one head of a sequence after so many of its tokens.
+    [[nodiscard]] interp::Outcome after(std::int64_t sequence, std::int64_t head, std::int64_t tokens) const;
+    /// Whether rounding explains that a result is so far off, or lets nothing be said.
+    [[nodiscard]] bool expects(const std::string& name, bool is_state, double relative_rms) const;
     /// Results that were beyond the table but within what the arithmetic lets expect, so far, and those about which
     /// nothing can be said.
     mutable int excused = 0, hopeless = 0;

@@ -7,14 +7,8 @@
 #include <numeric>
 
 #include "check/check.h"
-#include "check/random.h"
 
 namespace forge::fuzz {
-namespace {
-
-/// What lies in slots that are nobody's, and would spoil any result: NaN.
-constexpr std::byte kSpoilt{0xff};
-
 std::vector<std::int64_t> shuffled(std::int64_t count, check::Random& random) {
     std::vector<std::int64_t> order(static_cast<std::size_t>(count));
     std::iota(order.begin(), order.end(), 0);
@@ -23,7 +17,15 @@ std::vector<std::int64_t> shuffled(std::int64_t count, check::Random& random) {
     return order;
 }
 
-}  // namespace
+HostBlock numbers(const std::vector<std::int64_t>& slots, bool wide) {
+    HostBlock block;
+    const auto put = [&](auto number) {
+        const auto* const bytes = reinterpret_cast<const std::byte*>(&number);
+        block.bytes.insert(block.bytes.end(), bytes, bytes + sizeof number);
+    };
+    for (const std::int64_t slot : slots) wide ? put(slot) : put(static_cast<std::int32_t>(slot));
+    return block;
+}
 
 std::optional<PooledCall> PooledCall::of(Decisions& d, const std::string& name, Problem& solved) {
     constexpr double kSeldom = 0.3;
@@ -97,12 +99,7 @@ void PooledCall::make_pools(Decisions& d, const std::string& name) {
 }
 
 TensorView PooledCall::indices(const std::vector<std::int64_t>& slots) {
-    Block& block = blocks.emplace_back();
-    const auto put = [&](auto number) {
-        const auto* const bytes = reinterpret_cast<const std::byte*>(&number);
-        block.bytes.insert(block.bytes.end(), bytes, bytes + sizeof number);
-    };
-    for (const std::int64_t slot : slots) wide_ ? put(slot) : put(static_cast<std::int32_t>(slot));
+    HostBlock& block = blocks.emplace_back(numbers(slots, wide_));
     return dense(block.bytes.data(), wide_ ? DType::I64 : DType::I32, {sequences_});
 }
 
@@ -117,7 +114,7 @@ Call PooledCall::call() {
     if (reads_) call.initial_slots = indices(initial_);
     call.final_slots = indices(final_);
     if (has_state_.empty()) return call;
-    Block& block = blocks.emplace_back();
+    HostBlock& block = blocks.emplace_back();
     for (const bool has : has_state_) block.bytes.push_back(std::byte{has});
     call.has_initial_state = dense(block.bytes.data(), DType::Bool, {sequences_});
     return call;

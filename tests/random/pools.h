@@ -6,9 +6,21 @@
 #include <deque>
 #include <optional>
 
+#include "check/random.h"
 #include "tests/random/oracle.h"
 
 namespace forge::fuzz {
+
+/// What a call reads and writes on the host beside a problem's buffers: for copies on a device.
+struct HostBlock {
+    std::vector<std::byte> bytes;
+};
+/// What lies in slots that are nobody's, and would spoil any result: NaN.
+constexpr std::byte kSpoilt{0xff};
+/// 0, 1, … in a random order.
+std::vector<std::int64_t> shuffled(std::int64_t count, check::Random& random);
+/// As i32, or as i64.
+HostBlock numbers(const std::vector<std::int64_t>& slots, bool wide);
 
 class PooledCall {
   public:
@@ -24,17 +36,13 @@ class PooledCall {
     /// Outputs are zeros before the call, as a runtime makes them whose kernels leave skipped sequences alone.
     void clear_outputs();
 
-    /// What the call reads and writes on the host beside the problem's buffers: for copies on a device.
-    struct Block {
-        std::vector<std::byte> bytes;
-    };
-    std::deque<Block> blocks;
+    std::deque<HostBlock> blocks;
     [[nodiscard]] std::string text() const;
 
   private:
     /// One state's, before the call as after it.
     struct Pool {
-        Block* now = nullptr;
+        HostBlock* now = nullptr;
         std::vector<std::byte> before = {};
         std::vector<std::int64_t> shape = {};
         std::size_t of_slot = 0;  ///< bytes
