@@ -94,6 +94,12 @@ void fill(check::OwnedTensor& tensor, Kind kind, std::int64_t width, double gate
     for (std::size_t i = 0; i < values.size(); ++i) tensor.set(static_cast<std::int64_t>(i), values[i]);
 }
 
+/// So that calls with states of that type in memory begin with the same numbers.
+void round_to(DType dtype, check::OwnedTensor& tensor) {
+    check::OwnedTensor rounded(dtype, {1}, -1, false);
+    for (std::int64_t i = 0; i < tensor.count(); ++i) rounded.set(0, tensor.at(i)), tensor.set(i, rounded.at(0));
+}
+
 }  // namespace
 
 check::Buffers make_buffers(const Program& program, const check::Problem& problem) {
@@ -105,6 +111,8 @@ check::Buffers make_buffers(const Program& program, const check::Problem& proble
             if (tensor.count() > 0 && program.kinds.contains(name))
                 fill(tensor, program.kinds.at(name), tensor.shape.empty() ? 1 : tensor.shape.back(), problem.gate,
                      check::mix(problem.seed, name));
+    if (is_half(problem.dtype))
+        for (auto& [name, tensor] : buffers.initial_states) round_to(problem.dtype, tensor);
     return buffers;
 }
 

@@ -6,6 +6,7 @@
 #include "support/environment.h"
 #include "tests/random/chunk_states.h"
 #include "tests/random/examine.h"
+#include "tests/random/half_states.h"
 
 namespace forge::fuzz {
 namespace {
@@ -23,6 +24,8 @@ CompileOptions choose(Subject& s, const std::string& name) {
     if (options.strategy != "segmented" && s.d.flip(key("tiles"), 0.15)) options.tiles = 2;
     if (program::has_decode(s.program.def) && s.d.flip(key("decode"), 0.2))
         options.entry = "decode", options.strategy = "auto", options.chunk = options.segments = 0;
+    if (options.entry == "decode" && is_half(s.program.dtype) && s.d.flip(key("half_states"), 0.5))
+        options.state_dtype = s.program.dtype;
     if (s.d.flip(key("plain"), 0.1)) options.isa = "plain";
     else if (s.d.flip(key("avx2"), 0.15) && support::machine_isa() == "avx512") options.isa = "avx2";
     options.chunk_states = !s.program.def.states.empty() && s.d.flip(key("kept"), 0.15);
@@ -60,10 +63,17 @@ Engine cpu_engine(int ways) {
                     continue;
                 }
                 ++tally["cpu: " + (options.entry == "decode" ? options.entry : attention->strategy())];
+                if (is_half(options.state_dtype)) ++tally["cpu: states of 16 bits"];
                 for (const int index : {0, 1}) {
                     Problem& problem = s.problem(index);
+                    if (is_half(options.state_dtype) && problem.shape.strided) continue;
+                    const auto run = [&](const Call& call) {
+                        HalfStates halves(call, options.state_dtype);
+                        (*attention)(halves.call());
+                        halves.take();
+                    };
                     check::clear_results(problem.buffers);
-                    (*attention)(problem.buffers.call());
+                    run(problem.buffers.call());
                     const auto add = [&](const std::vector<std::string>& faults) {
                         for (const std::string& fault : faults)
                             found.push_back(fmt::format("{}: {}", describe(options), fault));
@@ -72,14 +82,14 @@ Engine cpu_engine(int ways) {
                     if (options.chunk_states && found.empty()) {
                         ChunkStatesCall kept(s.d, fmt::format("cpu{}.{}.kept", way, index), problem,
                                              attention->chunk());
-                        (*attention)(kept.call());
+                        run(kept.call());
                         add(kept.faults());
                         add(problem.faults());
                         ++tally["cpu: states before chunks"];
                     }
                     auto pooled = PooledCall::of(s.d, fmt::format("cpu{}.{}", way, index), problem);
                     if (!pooled || !found.empty()) continue;
-                    (*attention)(pooled->call());
+                    run(pooled->call());
                     add(pooled->take(attention->strategy() != "segmented"));
                     add(problem.faults());
                     ++tally["cpu: states in pools"];

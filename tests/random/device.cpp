@@ -9,6 +9,7 @@
 #include "program/entry_point.h"
 #include "tests/random/chunk_states.h"
 #include "tests/random/gradients.h"
+#include "tests/random/half_states.h"
 
 namespace forge::fuzz {
 namespace {
@@ -34,6 +35,11 @@ bool keeps_states(Subject& s, const Way& way, const std::string& name) {
     return !s.program.def.states.empty() && way.engine == std::string("auto") && s.d.flip(name + ".kept", kSeldom);
 }
 
+DType state_dtype(Subject& s, const Way& way, const std::string& name) {
+    const bool halves = way.entry == std::string("decode") && is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5);
+    return halves ? s.program.dtype : F32;
+}
+
 std::optional<Attention> build(Subject& s, const std::string& device, const Way& way, const std::string& name,
                                Tally& tally) {
     CompileOptions options{.device = device, .dtype = s.program.dtype, .sizes = s.program.sizes, .tuned = false};
@@ -42,6 +48,7 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
     if (options.entry == "forward") options.strategy = choose_strategy(s.d, name);
     if (options.strategy == "segmented") options.segments = 3;
     options.chunk_states = keeps_states(s, way, name);
+    options.state_dtype = state_dtype(s, way, name);
     try {
         return compile(s.program.def, options);
     } catch (const CompileError& error) {
@@ -53,15 +60,15 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
 
 /// A call on memory of the host, with copies on the device of the buffers' and of all that lies in blocks.
 void run(const gpu::Session& session, const Attention& attention, check::Buffers& buffers, const Call& host,
-         std::deque<HostBlock>& blocks) {
+         const std::vector<HostBlock*>& blocks) {
     gpu::DeviceBuffers arguments(buffers);
     Call call = arguments.call(attention, session.stream());
     std::deque<gpu::Memory> copies;
     std::map<const void*, void*> places;
-    for (const HostBlock& block : blocks) {
-        const gpu::Memory& copy = copies.emplace_back(std::max<std::size_t>(block.bytes.size(), 16));
-        copy.upload(block.bytes.data(), block.bytes.size());
-        places[block.bytes.data()] = copy.data();
+    for (const HostBlock* block : blocks) {
+        const gpu::Memory& copy = copies.emplace_back(std::max<std::size_t>(block->bytes.size(), 16));
+        copy.upload(block->bytes.data(), block->bytes.size());
+        places[block->bytes.data()] = copy.data();
     }
     const auto place = [&](TensorView view) {
         if (const auto at = places.find(view.data); at != places.end()) view.data = at->second;
@@ -86,8 +93,14 @@ void run(const gpu::Session& session, const Attention& attention, check::Buffers
     session.stream().synchronize();
     arguments.fetch(buffers);
     for (std::size_t i = 0; i < copies.size(); ++i)
-        cuda.check(cuda.copy_to_host(blocks[i].bytes.data(), copies[i].at(0), blocks[i].bytes.size()),
+        cuda.check(cuda.copy_to_host(blocks[i]->bytes.data(), copies[i].at(0), blocks[i]->bytes.size()),
                    "copying from the device");
+}
+
+std::vector<HostBlock*> pointers(std::deque<HostBlock>& blocks) {
+    std::vector<HostBlock*> found;
+    for (HostBlock& block : blocks) found.push_back(&block);
+    return found;
 }
 
 std::vector<std::byte> results(const check::Buffers& buffers) {
@@ -108,14 +121,22 @@ Engine device_engine(const std::string& device) {
                     const auto attention = build(s, device, kWays[i], name_of(i), tally);
                     if (!attention) continue;
                     ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];
+                    const DType states = state_dtype(s, kWays[i], name_of(i));
                     for (const int index : {0, 1}) {
                         Problem& problem = s.problem(index);
+                        if (is_half(states) && problem.shape.strided) continue;
+                        const auto call = [&](const Call& on_host, std::vector<HostBlock*> blocks) {
+                            HalfStates halves(on_host, states);
+                            for (HostBlock& block : halves.blocks) blocks.push_back(&block);
+                            run(session, *attention, problem.buffers, halves.call(), blocks);
+                            halves.take();
+                        };
                         std::vector<std::byte> first;
-                        for (int run = 0; run < 2; ++run) {
+                        for (int turn = 0; turn < 2; ++turn) {
                             check::clear_results(problem.buffers);
-                            session.run(*attention, problem.buffers);
+                            call(problem.buffers.call(), {});
                             const std::vector<std::byte> bits = results(problem.buffers);
-                            if (run == 0) first = bits;
+                            if (turn == 0) first = bits;
                             else if (first != bits)
                                 found.push_back(attention->schedule() + ": other bits in another run");
                         }
@@ -127,14 +148,16 @@ Engine device_engine(const std::string& device) {
                         const std::string name = fmt::format("device{}.{}", i, index);
                         if (keeps_states(s, kWays[i], name_of(i)) && found.empty()) {
                             ChunkStatesCall kept(s.d, name + ".kept", problem, attention->chunk());
-                            run(session, *attention, problem.buffers, kept.call(), kept.blocks);
+                            const Call asked = kept.call();
+                            call(asked, pointers(kept.blocks));
                             add(kept.faults());
                             add(problem.faults());
                             ++tally["device: states before chunks"];
                         }
                         auto pooled = PooledCall::of(s.d, name, problem);
                         if (!pooled || !found.empty()) continue;
-                        run(session, *attention, problem.buffers, pooled->call(), pooled->blocks);
+                        const Call in_slots = pooled->call();
+                        call(in_slots, pointers(pooled->blocks));
                         add(pooled->take(attention->strategy() != "segmented"));
                         add(problem.faults());
                         ++tally["device: states in pools"];

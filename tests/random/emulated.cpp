@@ -9,6 +9,7 @@
 #include "tests/random/chunk_states.h"
 #include "tests/random/gpu_plans.h"
 #include "tests/random/gradients.h"
+#include "tests/random/half_states.h"
 
 namespace forge::fuzz {
 namespace {
@@ -127,12 +128,16 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                 const auto of_tiles = portable_plan(s, "portable90", kH200);
                 if (const auto& made = of_tiles) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
-                    for (const int index : {0, 1})
-                        if (found.empty())
-                            add(faults_with_pools(
-                                s, index, *made, 1, tally,
-                                [&](const Call& call, unsigned order) { program.run(call, order); }));
-                    ++tally["emulated: portable"];
+                    const DType states = made->plan.state_dtype;
+                    for (const int index : {0, 1}) {
+                        if (!found.empty() || (is_half(states) && s.problem(index).shape.strided)) continue;
+                        add(faults_with_pools(s, index, *made, 1, tally, [&](const Call& call, unsigned order) {
+                            HalfStates halves(call, states);
+                            program.run(halves.call(), order);
+                            halves.take();
+                        }));
+                    }
+                    ++tally[is_half(states) ? "emulated: states of 16 bits" : "emulated: portable"];
                 }
                 if (found.empty()) add(faults_of_channels(s, tally));
                 return found;

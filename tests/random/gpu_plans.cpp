@@ -162,6 +162,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
         const program::EntryPoint entry = program::decode(typed.def);
         typed.program = entry.optimised;
         wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
+        if (is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5)) wishes.state_dtype = s.program.dtype;
     }
     const bool keeps = typed.keep_states(s.d, name);
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
@@ -169,8 +170,9 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
             target::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
-        return GpuPlan{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule),
-                       keeps};
+        GpuPlan made{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule), keeps};
+        made.plan.state_dtype = wishes.state_dtype;
+        return made;
     });
 }
 

@@ -24,7 +24,7 @@ Program make_program(Decisions& decisions);
 /// The shapes of calls that the program is to be right for, with lengths around so many tokens per chunk.
 check::Problem make_problem(Decisions& decisions, const Program& program, const std::string& name, std::int64_t chunk);
 
-/// Every argument of a call, with values of the program's kinds.
+/// Every argument of a call, with values of the program's kinds; initial states are numbers of its 16-bit type.
 check::Buffers make_buffers(const Program& program, const check::Problem& problem);
 
 }  // namespace forge::fuzz
