@@ -65,6 +65,12 @@ void DeviceBuffers::set_offsets(const check::Buffers& other) {
     CudaDriver::get().check(CudaDriver::get().context_synchronize(), "waiting for the device");
 }
 
+Call DeviceBuffers::without_workspace(const Stream& stream) const {
+    Call call = call_;
+    call.stream = stream.handle();
+    return call;
+}
+
 Call& DeviceBuffers::call(const Attention& attention, const Stream& stream) {
     call_.stream = stream.handle();
     const std::size_t bytes = attention.workspace_bytes(call_);

@@ -14,6 +14,8 @@ class DeviceBuffers {
     explicit DeviceBuffers(check::Buffers& host);
     /// With a workspace that the attention can do with, filled with NaN.
     Call& call(const Attention& attention, const Stream& stream);
+    /// Without one, for a call that is yet to be changed.
+    [[nodiscard]] Call without_workspace(const Stream& stream) const;
     void set_offsets(const check::Buffers& other);  ///< the packed lengths of another problem with as many sequences
     void fetch(check::Buffers& into) const;         ///< outputs and final states
 

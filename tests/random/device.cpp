@@ -61,8 +61,8 @@ std::optional<Attention> build(Subject& s, const std::string& device, const Way&
 /// A call on memory of the host, with copies on the device of the buffers' and of all that lies in blocks.
 void run(const gpu::Session& session, const Attention& attention, check::Buffers& buffers, const Call& host,
          const std::vector<HostBlock*>& blocks) {
-    gpu::DeviceBuffers arguments(buffers);
-    Call call = arguments.call(attention, session.stream());
+    const gpu::DeviceBuffers arguments(buffers);
+    Call call = arguments.without_workspace(session.stream());
     std::deque<gpu::Memory> copies;
     std::map<const void*, void*> places;
     for (const HostBlock* block : blocks) {
