@@ -83,11 +83,13 @@ std::string ChunkStatesCall::fault_of(const States& states) const {
     for (std::size_t slot = 0; slot < written.size(); ++slot)
         for (std::size_t i = 0; i < bytes; ++i)
             if (!written[slot] && states.memory->bytes[slot * bytes + i] != kSpoilt)
-                return fmt::format("states {} before chunks: slot {} was written, which is nobody's", states.name, slot);
+                return fmt::format("states {} before chunks: slot {} was written, which is nobody's", states.name,
+                                   slot);
     const double off = std::sqrt(error), size = std::sqrt(square);
-    if (off <= check::tolerance(problem_.shape.dtype) * size || problem_.expects(states.name, true, off / size)) return {};
-    return fmt::format("states {} before chunks of {} tokens: relative RMS {:.3g}{}; {}", states.name, chunk_, off / size,
-                       pooled_ ? ", in slots" : "", describe(problem_.shape));
+    if (off <= check::tolerance(problem_.shape.dtype) * size || problem_.expects(states.name, true, off / size))
+        return {};
+    return fmt::format("states {} before chunks of {} tokens: relative RMS {:.3g}{}; {}", states.name, chunk_,
+                       off / size, pooled_ ? ", in slots" : "", describe(problem_.shape));
 }
 
 std::vector<std::string> ChunkStatesCall::faults() const {

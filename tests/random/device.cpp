@@ -36,7 +36,8 @@ bool keeps_states(Subject& s, const Way& way, const std::string& name) {
 }
 
 DType state_dtype(Subject& s, const Way& way, const std::string& name) {
-    const bool halves = way.entry == std::string("decode") && is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5);
+    const bool halves =
+        way.entry == std::string("decode") && is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5);
     return halves ? s.program.dtype : F32;
 }
 
@@ -81,8 +82,7 @@ void run(const gpu::Session& session, const Attention& attention, check::Buffers
     };
     place_states(call.initial_states, host.initial_states), place_states(call.final_states, host.final_states);
     for (const auto& [name, view] : host.chunk_states) call.chunk_states[name] = place(view);
-    for (const auto slots :
-         {&Call::initial_slots, &Call::final_slots, &Call::has_initial_state, &Call::chunk_slots})
+    for (const auto slots : {&Call::initial_slots, &Call::final_slots, &Call::has_initial_state, &Call::chunk_slots})
         if (host.*slots) call.*slots = place(*(host.*slots));
     const gpu::Memory workspace(std::max<std::size_t>(attention.workspace_bytes(call), 16));
     workspace.fill(0xFF);

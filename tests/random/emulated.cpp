@@ -36,7 +36,8 @@ std::vector<std::string> faults_of(Problem& problem, const std::string& how, uns
     return found;
 }
 
-/// The same, and once more with the states before chunks, if there are any, and with states in pools, if that is decided.
+/// The same, and once more with the states before chunks, if there are any, and with states in pools, if that is
+/// decided.
 template <class Run>
 std::vector<std::string> faults_with_pools(Subject& s, int index, const GpuPlan& made, unsigned orders, Tally& tally,
                                            Run&& run) {
@@ -119,9 +120,8 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     for (const int index : {0, 1})
                         if (found.empty())
-                            add(faults_with_pools(
-                                s, index, *made, index == 0 ? 2 : 1, tally,
-                                [&](const Call& call, unsigned order) { program.run(call, order); }));
+                            add(faults_with_pools(s, index, *made, index == 0 ? 2 : 1, tally,
+                                                  [&](const Call& call, unsigned order) { program.run(call, order); }));
                     ++tally["emulated: warp groups"];
                 }
                 if (!found.empty()) return found;

@@ -170,7 +170,8 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
             target::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
-        GpuPlan made{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule), keeps};
+        GpuPlan made{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule),
+                     keeps};
         made.plan.state_dtype = wishes.state_dtype;
         return made;
     });

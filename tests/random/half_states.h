@@ -7,7 +7,8 @@ namespace forge::fuzz {
 
 class HalfStates {
   public:
-    /// States of `given` are float32, those that come in numbers of 16 bits (make_buffers). F32: they stay what they are.
+    /// States of `given` are float32, those that come in numbers of 16 bits (make_buffers). F32: they stay what they
+    /// are.
     HalfStates(const Call& given, DType dtype);
 
     [[nodiscard]] const Call& call() const { return call_; }

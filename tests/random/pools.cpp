@@ -55,9 +55,7 @@ void PooledCall::choose_slots(Decisions& d, const std::string& name) {
     const bool skips = d.flip(name + ".skips", 0.5);
     for (std::size_t n = 0; n < count(); ++n) {
         initial_.push_back(from[n]);
-        final_.push_back(place_ == Place::Apart     ? to[n]
-                         : place_ == Place::InPlace ? from[n]
-                                                    : from[n + count()]);
+        final_.push_back(place_ == Place::Apart ? to[n] : place_ == Place::InPlace ? from[n] : from[n + count()]);
         if (!skips || random.uniform() >= kSkipped) continue;
         const double which = random.uniform();
         if (reads_ && which < 0.6) initial_.back() = -1;
@@ -92,7 +90,8 @@ void PooledCall::make_pools(Decisions& d, const std::string& name) {
     for (const auto& [state, x] : final_states_) {
         const auto initial = given.find(state);
         const bool wanted = !d.flip(name + ".unwanted_" + state, kUnwanted);
-        if (reads_) fill(*(from_[state] = &add_pool(x)), initial == given.end() ? check::OwnedTensor() : initial->second);
+        if (reads_)
+            fill(*(from_[state] = &add_pool(x)), initial == given.end() ? check::OwnedTensor() : initial->second);
         if (wanted) to_[state] = reads_ && place_ != Place::Apart ? from_[state] : &add_pool(x);
     }
     for (Pool& pool : pools_) pool.before = pool.now->bytes;
@@ -129,8 +128,9 @@ PooledCall::Part PooledCall::part_of(const check::OwnedTensor& output, std::size
     if (tokens == 0) return {};
     const std::vector<std::int64_t>& lengths = solved_.shape.lengths;
     const auto at = static_cast<std::ptrdiff_t>(n);
-    const std::int64_t first = lengths.empty() ? solved_.shape.T * at
-                                               : std::accumulate(lengths.begin(), lengths.begin() + at, std::int64_t{0}),
+    const std::int64_t first = lengths.empty()
+                                   ? solved_.shape.T * at
+                                   : std::accumulate(lengths.begin(), lengths.begin() + at, std::int64_t{0}),
                        own = lengths.empty() ? solved_.shape.T : lengths[n];
     const std::size_t of_token = output.storage.size() / static_cast<std::size_t>(tokens);
     return {static_cast<std::size_t>(first) * of_token, static_cast<std::size_t>(own) * of_token};

@@ -56,9 +56,7 @@ class PooledCall {
     void fill(Pool& pool, const check::OwnedTensor& initial);
     [[nodiscard]] TensorView indices(const std::vector<std::int64_t>& slots);
     [[nodiscard]] std::size_t count() const { return static_cast<std::size_t>(sequences_); }
-    [[nodiscard]] bool is_skipped(std::size_t n) const {
-        return (reads_ && initial_[n] < 0) || final_[n] < 0;
-    }
+    [[nodiscard]] bool is_skipped(std::size_t n) const { return (reads_ && initial_[n] < 0) || final_[n] < 0; }
     /// A sequence's part of an output, in bytes of its storage.
     struct Part {
         std::size_t begin = 0, size = 0;
