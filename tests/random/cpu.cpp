@@ -4,9 +4,7 @@
 #include "plan/plan.h"
 #include "program/entry_point.h"
 #include "support/environment.h"
-#include "tests/random/chunk_states.h"
-#include "tests/random/examine.h"
-#include "tests/random/half_states.h"
+#include "tests/random/served.h"
 
 namespace forge::fuzz {
 namespace {
@@ -64,36 +62,13 @@ Engine cpu_engine(int ways) {
                 }
                 ++tally["cpu: " + (options.entry == "decode" ? options.entry : attention->strategy())];
                 if (is_half(options.state_dtype)) ++tally["cpu: states of 16 bits"];
-                for (const int index : {0, 1}) {
-                    Problem& problem = s.problem(index);
-                    if (is_half(options.state_dtype) && problem.shape.strided) continue;
-                    const auto run = [&](const Call& call) {
-                        HalfStates halves(call, options.state_dtype);
-                        (*attention)(halves.call());
-                        halves.take();
-                    };
-                    check::clear_results(problem.buffers);
-                    run(problem.buffers.call());
-                    const auto add = [&](const std::vector<std::string>& faults) {
-                        for (const std::string& fault : faults)
-                            found.push_back(fmt::format("{}: {}", describe(options), fault));
-                    };
-                    add(problem.faults());
-                    if (options.chunk_states && found.empty()) {
-                        ChunkStatesCall kept(s.d, fmt::format("cpu{}.{}.kept", way, index), problem,
-                                             attention->chunk());
-                        run(kept.call());
-                        add(kept.faults());
-                        add(problem.faults());
-                        ++tally["cpu: states before chunks"];
-                    }
-                    auto pooled = PooledCall::of(s.d, fmt::format("cpu{}.{}", way, index), problem);
-                    if (!pooled || !found.empty()) continue;
-                    run(pooled->call());
-                    add(pooled->take(attention->strategy() != "segmented"));
-                    add(problem.faults());
-                    ++tally["cpu: states in pools"];
-                }
+                Served served{"cpu", describe(options), fmt::format("cpu{}", way),
+                              [&](const Call& call, const auto&, unsigned) { (*attention)(call); }};
+                served.state_dtype = options.state_dtype;
+                served.kept_chunk = options.chunk_states ? attention->chunk() : 0;
+                served.same_bits = attention->strategy() != "segmented";
+                for (const int index : {0, 1})
+                    if (found.empty()) found = faults_of_calls(s, index, served, tally);
             }
             return found;
         }};

@@ -7,9 +7,8 @@
 #include "forge/error.h"
 #include "gpu/session.h"
 #include "program/entry_point.h"
-#include "tests/random/chunk_states.h"
 #include "tests/random/gradients.h"
-#include "tests/random/half_states.h"
+#include "tests/random/served.h"
 
 namespace forge::fuzz {
 namespace {
@@ -97,12 +96,6 @@ void run(const gpu::Session& session, const Attention& attention, check::Buffers
                    "copying from the device");
 }
 
-std::vector<HostBlock*> pointers(std::deque<HostBlock>& blocks) {
-    std::vector<HostBlock*> found;
-    for (HostBlock& block : blocks) found.push_back(&block);
-    return found;
-}
-
 std::vector<std::byte> results(const check::Buffers& buffers) {
     std::vector<std::byte> bits;
     for (const auto* list : {&buffers.outputs, &buffers.final_states})
@@ -121,46 +114,16 @@ Engine device_engine(const std::string& device) {
                     const auto attention = build(s, device, kWays[i], name_of(i), tally);
                     if (!attention) continue;
                     ++tally["device: " + attention->schedule().substr(attention->schedule().find(',') + 2, 24)];
-                    const DType states = state_dtype(s, kWays[i], name_of(i));
+                    Served served{"device", attention->schedule(), name_of(i), {}};
+                    served.turns = 2;
+                    served.state_dtype = state_dtype(s, kWays[i], name_of(i));
+                    served.kept_chunk = keeps_states(s, kWays[i], name_of(i)) ? attention->chunk() : 0;
+                    served.same_bits = attention->strategy() != "segmented";
                     for (const int index : {0, 1}) {
-                        Problem& problem = s.problem(index);
-                        if (is_half(states) && problem.shape.strided) continue;
-                        const auto call = [&](const Call& on_host, std::vector<HostBlock*> blocks) {
-                            HalfStates halves(on_host, states);
-                            for (HostBlock& block : halves.blocks) blocks.push_back(&block);
-                            run(session, *attention, problem.buffers, halves.call(), blocks);
-                            halves.take();
+                        served.run = [&](const Call& call, const std::vector<HostBlock*>& blocks, unsigned) {
+                            run(session, *attention, s.problem(index).buffers, call, blocks);
                         };
-                        std::vector<std::byte> first;
-                        for (int turn = 0; turn < 2; ++turn) {
-                            check::clear_results(problem.buffers);
-                            call(problem.buffers.call(), {});
-                            const std::vector<std::byte> bits = results(problem.buffers);
-                            if (turn == 0) first = bits;
-                            else if (first != bits)
-                                found.push_back(attention->schedule() + ": other bits in another run");
-                        }
-                        const auto add = [&](const std::vector<std::string>& faults) {
-                            for (const std::string& fault : faults)
-                                found.push_back(fmt::format("{}: {}", attention->schedule(), fault));
-                        };
-                        add(problem.faults());
-                        const std::string name = fmt::format("device{}.{}", i, index);
-                        if (keeps_states(s, kWays[i], name_of(i)) && found.empty()) {
-                            ChunkStatesCall kept(s.d, name + ".kept", problem, attention->chunk());
-                            const Call asked = kept.call();
-                            call(asked, pointers(kept.blocks));
-                            add(kept.faults());
-                            add(problem.faults());
-                            ++tally["device: states before chunks"];
-                        }
-                        auto pooled = PooledCall::of(s.d, name, problem);
-                        if (!pooled || !found.empty()) continue;
-                        const Call in_slots = pooled->call();
-                        call(in_slots, pointers(pooled->blocks));
-                        add(pooled->take(attention->strategy() != "segmented"));
-                        add(problem.faults());
-                        ++tally["device: states in pools"];
+                        if (found.empty()) found = faults_of_calls(s, index, served, tally);
                     }
                 }
                 return found;

@@ -6,65 +6,12 @@
 #include "emit/callable.h"
 #include "tests/cuda/emulated/channel_program.h"
 #include "tests/cuda/emulated/program.h"
-#include "tests/random/chunk_states.h"
 #include "tests/random/gpu_plans.h"
 #include "tests/random/gradients.h"
-#include "tests/random/half_states.h"
+#include "tests/random/served.h"
 
 namespace forge::fuzz {
 namespace {
-
-std::vector<std::vector<std::byte>> results(const check::Buffers& buffers) {
-    std::vector<std::vector<std::byte>> all;
-    for (const auto* list : {&buffers.outputs, &buffers.final_states})
-        for (const auto& [name, x] : *list) all.push_back(x.storage);
-    return all;
-}
-
-/// Runs in several orders: right in each, and the same bits.
-template <class Run>
-std::vector<std::string> faults_of(Problem& problem, const std::string& how, unsigned orders, Run&& run) {
-    std::vector<std::string> found;
-    std::vector<std::vector<std::byte>> first;
-    for (unsigned order = 1; order <= orders && found.empty(); ++order) {
-        check::clear_results(problem.buffers);
-        run(problem.buffers.call(), order);
-        for (const std::string& fault : problem.faults()) found.push_back(fmt::format("{}: {}", how, fault));
-        if (first.empty()) first = results(problem.buffers);
-        else if (first != results(problem.buffers)) found.push_back(how + ": other bits in another order");
-    }
-    return found;
-}
-
-/// The same, and once more with the states before chunks, if there are any, and with states in pools, if that is
-/// decided.
-template <class Run>
-std::vector<std::string> faults_with_pools(Subject& s, int index, const GpuPlan& made, unsigned orders, Tally& tally,
-                                           Run&& run) {
-    Problem& problem = s.problem(index);
-    std::vector<std::string> found = faults_of(problem, made.how, orders, run);
-    const std::string name = fmt::format("{}.{}", plan::to_string(made.plan.schedule.engine), index);
-    const auto add = [&](const std::vector<std::string>& faults) {
-        for (const std::string& fault : faults) found.push_back(fmt::format("{}: {}", made.how, fault));
-    };
-    if (made.keeps_states && found.empty()) {
-        ChunkStatesCall kept(s.d, name + ".kept", problem, made.plan.schedule.chunk);
-        run(kept.call(), 1);
-        add(kept.faults());
-        add(problem.faults());
-        ++tally["emulated: states before chunks"];
-    }
-    if (!found.empty()) return found;
-    auto pooled = PooledCall::of(s.d, name, problem);
-    if (!pooled) return found;
-    const Call call = pooled->call();
-    if (!emit::callable_of(made.plan).clears_skipped) pooled->clear_outputs();
-    run(call, 1);
-    add(pooled->take(made.plan.schedule.strategy != plan::Strategy::Segmented));
-    add(problem.faults());
-    ++tally["emulated: states in pools"];
-    return found;
-}
 
 std::string next_name() {
     static int count = 0;
@@ -82,18 +29,31 @@ int blocks_of(const plan::Plan& plan, unsigned order) {
     return plan.schedule.clusters ? 3 : 1 + 2 * static_cast<int>(order - 1);
 }
 
+/// In several orders of blocks and threads, the first problem more often.
+std::vector<std::string> faults_of(Subject& s, const GpuPlan& made, unsigned orders, Tally& tally,
+                                   const std::function<void(const Call&, unsigned order)>& run) {
+    const plan::Schedule& schedule = made.plan.schedule;
+    Served served{"emulated", made.how, plan::to_string(schedule.engine),
+                  [&](const Call& call, const auto&, unsigned turn) { run(call, turn); }};
+    served.state_dtype = made.plan.state_dtype;
+    served.kept_chunk = made.keeps_states ? schedule.chunk : 0;
+    served.same_bits = schedule.strategy != plan::Strategy::Segmented;
+    served.wants_zeros = !emit::callable_of(made.plan).clears_skipped;
+    std::vector<std::string> found;
+    for (const int index : {0, 1}) {
+        served.turns = index == 0 ? orders : 1;
+        if (found.empty()) found = faults_of_calls(s, index, served, tally);
+    }
+    return found;
+}
+
 std::vector<std::string> faults_of_channels(Subject& s, Tally& tally) {
     const auto made = channels_plan(s, "channels", kH200);
     if (!made) return {};
     const emulated::ChannelProgram program(next_name(), made->plan);
     ++tally["emulated: channels"];
-    for (const int index : {0, 1})
-        if (auto found = faults_with_pools(
-                s, index, *made, 2, tally,
-                [&](const Call& call, unsigned order) { program.run(call, blocks_of(made->plan, order), order); });
-            !found.empty())
-            return found;
-    return {};
+    return faults_of(s, *made, 2, tally,
+                     [&](const Call& call, unsigned order) { program.run(call, blocks_of(made->plan, order), order); });
 }
 
 /// Gradients, if channels can have them, whatever strategy others would take.
@@ -113,34 +73,20 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
     return {"emulated", [run = std::move(run)](Subject& s, Tally& tally) {
                 std::vector<std::string> found;
                 if (!run(s.d.seed())) return found;
-                const auto add = [&](std::vector<std::string> more) {
-                    for (std::string& text : more) found.push_back(std::move(text));
-                };
                 if (const auto made = warp_groups_plan(s, "warp", tally)) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
-                    for (const int index : {0, 1})
-                        if (found.empty())
-                            add(faults_with_pools(s, index, *made, index == 0 ? 2 : 1, tally,
-                                                  [&](const Call& call, unsigned order) { program.run(call, order); }));
+                    found = faults_of(s, *made, 2, tally,
+                                      [&](const Call& call, unsigned order) { program.run(call, order); });
                     ++tally["emulated: warp groups"];
                 }
                 if (!found.empty()) return found;
-                const auto of_tiles = portable_plan(s, "portable90", kH200);
-                if (const auto& made = of_tiles) {
+                if (const auto made = portable_plan(s, "portable90", kH200)) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
-                    const DType states = made->plan.state_dtype;
-                    for (const int index : {0, 1}) {
-                        if (!found.empty() || (is_half(states) && s.problem(index).shape.strided)) continue;
-                        add(faults_with_pools(s, index, *made, 1, tally, [&](const Call& call, unsigned order) {
-                            HalfStates halves(call, states);
-                            program.run(halves.call(), order);
-                            halves.take();
-                        }));
-                    }
-                    ++tally[is_half(states) ? "emulated: states of 16 bits" : "emulated: portable"];
+                    found = faults_of(s, *made, 1, tally,
+                                      [&](const Call& call, unsigned order) { program.run(call, order); });
+                    ++tally[is_half(made->plan.state_dtype) ? "emulated: states of 16 bits" : "emulated: portable"];
                 }
-                if (found.empty()) add(faults_of_channels(s, tally));
-                return found;
+                return found.empty() ? faults_of_channels(s, tally) : found;
             }};
 }
 
