@@ -122,8 +122,12 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                     // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
                     if (made.program.dtype == BF16) units.decayed = 0x1p-11;
                 }
-                return problem.faults([&](check::Buffers& buffers) { run_once(buffers.call()); },
-                                      made.plan.schedule.chunk, tally, units);
+                const auto call = [&](check::Buffers& buffers) {
+                    run_once(buffers.call());
+                    call_in_pools(s.d, "emulated_backward", buffers, !emit::callable_of(made.plan).clears_skipped,
+                                  run_once);
+                };
+                return problem.faults(call, made.plan.schedule.chunk, tally, units);
             }};
 }
 

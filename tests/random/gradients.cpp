@@ -16,6 +16,7 @@
 #include "interp/recurrence.h"
 #include "program/backward.h"
 #include "program/entry_point.h"
+#include "tests/random/pools.h"
 
 namespace forge::fuzz {
 namespace {
@@ -222,8 +223,11 @@ Engine backward_engine() {
                 const Attention attention = compile(s.program.def, backward_options(s, "backward"));
                 ++tally["backward: " + attention.strategy()];
                 const BackwardProblem problem(s.program, make_problem(s.d, s.program, "b0", 64));
-                return problem.faults([&](check::Buffers& buffers) { attention(buffers.call()); }, attention.chunk(),
-                                      tally);
+                const auto call = [&](check::Buffers& buffers) {
+                    attention(buffers.call());
+                    call_in_pools(s.d, "backward", buffers, false, [&](const Call& pooled) { attention(pooled); });
+                };
+                return problem.faults(call, attention.chunk(), tally);
             }};
 }
 
@@ -244,10 +248,10 @@ Engine kept_states_engine() {
                 const auto call = [&](check::Buffers& buffers) {
                     const auto kept = check::kept_states(forward, def, buffers);
                     for (const ir::StateDecl& state : def.states) buffers.final_states.erase(state.name);
-                    Call call = buffers.call();
+                    Call with_states = buffers.call();
                     for (const auto& [name, x] : kept)
-                        call.initial_states.erase(name), call.chunk_states[name] = x.view();
-                    backward(call);
+                        with_states.initial_states.erase(name), with_states.chunk_states[name] = x.view();
+                    backward(with_states);
                 };
                 return problem.faults(call, backward.chunk(), tally);
             }};

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "check/check.h"
+#include "forge/error.h"
 
 namespace forge::fuzz {
 std::vector<std::int64_t> shuffled(std::int64_t count, check::Random& random) {
@@ -27,19 +28,20 @@ HostBlock numbers(const std::vector<std::int64_t>& slots, bool wide) {
     return block;
 }
 
-std::optional<PooledCall> PooledCall::of(Decisions& d, const std::string& name, Problem& solved) {
+std::optional<PooledCall> PooledCall::of(Decisions& d, const std::string& name, check::Buffers& solved) {
     constexpr double kSeldom = 0.3;
-    if (solved.shape.strided || solved.buffers.final_states.empty() || solved.shape.sequences() == 0 ||
+    if (solved.problem().strided || solved.final_states.empty() || solved.problem().sequences() == 0 ||
         !d.flip(name + ".pooled", kSeldom))
         return std::nullopt;
     return PooledCall(d, name + ".pooled", solved);
 }
 
-PooledCall::PooledCall(Decisions& d, const std::string& name, Problem& solved)
+PooledCall::PooledCall(Decisions& d, const std::string& name, check::Buffers& solved)
     : solved_(solved),
-      outputs_(solved.buffers.outputs),
-      final_states_(solved.buffers.final_states),
-      sequences_(solved.shape.sequences()),
+      shape_(solved.problem()),
+      outputs_(solved.outputs),
+      final_states_(solved.final_states),
+      sequences_(shape_.sequences()),
       slots_(2 * sequences_ + 1) {
     choose_slots(d, name);
     make_pools(d, name);
@@ -50,7 +52,7 @@ void PooledCall::choose_slots(Decisions& d, const std::string& name) {
     check::Random random(check::mix(d.seed(), name));
     place_ = static_cast<Place>(d.below(name + ".place", 3));
     wide_ = d.flip(name + ".wide", 0.5);
-    reads_ = solved_.shape.initial_state || d.flip(name + ".reads", 0.5);
+    reads_ = shape_.initial_state || d.flip(name + ".reads", 0.5);
     const std::vector<std::int64_t> from = shuffled(slots_, random), to = shuffled(slots_, random);
     const bool skips = d.flip(name + ".skips", 0.5);
     for (std::size_t n = 0; n < count(); ++n) {
@@ -61,9 +63,8 @@ void PooledCall::choose_slots(Decisions& d, const std::string& name) {
         if (reads_ && which < 0.6) initial_.back() = -1;
         if (!reads_ || which > 0.3) final_.back() = -2;
     }
-    if (!reads_ || (solved_.shape.initial_state && d.flip(name + ".unsaid", 0.5))) return;
-    for (std::size_t n = 0; n < count(); ++n)
-        has_state_.push_back(solved_.shape.initial_state || random.uniform() < 0.5);
+    if (!reads_ || (shape_.initial_state && d.flip(name + ".unsaid", 0.5))) return;
+    for (std::size_t n = 0; n < count(); ++n) has_state_.push_back(shape_.initial_state || random.uniform() < 0.5);
 }
 
 PooledCall::Pool& PooledCall::add_pool(const check::OwnedTensor& states) {
@@ -86,7 +87,7 @@ void PooledCall::fill(Pool& pool, const check::OwnedTensor& initial) {
 
 void PooledCall::make_pools(Decisions& d, const std::string& name) {
     constexpr double kUnwanted = 0.15;
-    const std::map<std::string, check::OwnedTensor>& given = solved_.buffers.initial_states;
+    const std::map<std::string, check::OwnedTensor>& given = solved_.initial_states;
     for (const auto& [state, x] : final_states_) {
         const auto initial = given.find(state);
         const bool wanted = !d.flip(name + ".unwanted_" + state, kUnwanted);
@@ -103,8 +104,8 @@ TensorView PooledCall::indices(const std::vector<std::int64_t>& slots) {
 }
 
 Call PooledCall::call() {
-    check::clear_results(solved_.buffers);
-    Call call = solved_.buffers.call();
+    check::clear_results(solved_);
+    Call call = solved_.call();
     call.initial_states.clear(), call.final_states.clear();
     for (const auto& [state, pool] : from_)
         call.initial_states[state] = dense(pool->now->bytes.data(), DType::F32, pool->shape);
@@ -120,24 +121,24 @@ Call PooledCall::call() {
 }
 
 void PooledCall::clear_outputs() {
-    for (auto& [name, x] : solved_.buffers.outputs) std::fill(x.storage.begin(), x.storage.end(), std::byte{});
+    for (auto& [name, x] : solved_.outputs) std::fill(x.storage.begin(), x.storage.end(), std::byte{});
 }
 
 PooledCall::Part PooledCall::part_of(const check::OwnedTensor& output, std::size_t n) const {
-    const std::int64_t tokens = solved_.shape.tokens();
+    const std::int64_t tokens = shape_.tokens();
     if (tokens == 0) return {};
-    const std::vector<std::int64_t>& lengths = solved_.shape.lengths;
+    const std::vector<std::int64_t>& lengths = shape_.lengths;
     const auto at = static_cast<std::ptrdiff_t>(n);
     const std::int64_t first = lengths.empty()
-                                   ? solved_.shape.T * at
+                                   ? shape_.T * at
                                    : std::accumulate(lengths.begin(), lengths.begin() + at, std::int64_t{0}),
-                       own = lengths.empty() ? solved_.shape.T : lengths[n];
+                       own = lengths.empty() ? shape_.T : lengths[n];
     const std::size_t of_token = output.storage.size() / static_cast<std::size_t>(tokens);
     return {static_cast<std::size_t>(first) * of_token, static_cast<std::size_t>(own) * of_token};
 }
 
 void PooledCall::take_outputs(std::vector<std::string>& found) {
-    for (auto& [name, x] : solved_.buffers.outputs)
+    for (auto& [name, x] : solved_.outputs)
         for (std::size_t n = 0; n < count(); ++n) {
             if (!is_skipped(n)) continue;
             const Part part = part_of(x, n);
@@ -149,7 +150,7 @@ void PooledCall::take_outputs(std::vector<std::string>& found) {
 }
 
 void PooledCall::take_states(std::vector<std::string>& found) {
-    for (auto& [name, x] : solved_.buffers.final_states) {
+    for (auto& [name, x] : solved_.final_states) {
         const std::vector<std::byte>& plain = final_states_.at(name).storage;
         const auto pool = to_.find(name);
         for (std::size_t n = 0; n < count(); ++n) {
@@ -177,7 +178,7 @@ std::vector<std::string> PooledCall::take(bool same_bits) {
             if (same_bits && x.storage != plain.at(name).storage)
                 found.push_back(fmt::format("{} {} has other bits than the call without pools", kind, name));
     };
-    compare("output", solved_.buffers.outputs, outputs_), compare("state", solved_.buffers.final_states, final_states_);
+    compare("output", solved_.outputs, outputs_), compare("state", solved_.final_states, final_states_);
     for (std::string& text_of_fault : found) text_of_fault += text();
     return found;
 }
@@ -191,7 +192,17 @@ std::string PooledCall::text() const {
     };
     return fmt::format("; states in pools, {}{}, {} of {} sequences skipped, {} of {} final states wanted; {}",
                        kPlaces[static_cast<int>(place_)], reads_ ? "" : ", none at first", skipped(), sequences_,
-                       to_.size(), final_states_.size(), describe(solved_.shape));
+                       to_.size(), final_states_.size(), describe(shape_));
+}
+
+void call_in_pools(Decisions& d, const std::string& name, check::Buffers& solved, bool wants_zeros,
+                   const std::function<void(const Call&)>& run) {
+    auto pooled = PooledCall::of(d, name, solved);
+    if (!pooled) return;
+    const Call call = pooled->call();
+    if (wants_zeros) pooled->clear_outputs();
+    run(call);
+    if (const auto found = pooled->take(true); !found.empty()) throw RuntimeError(found[0]);
 }
 
 }  // namespace forge::fuzz

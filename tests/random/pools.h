@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 
 #include "check/random.h"
@@ -25,11 +26,11 @@ HostBlock numbers(const std::vector<std::int64_t>& slots, bool wide);
 class PooledCall {
   public:
     /// Nothing where there is nothing to put into slots, tensors are not dense, or another kind of call is decided.
-    static std::optional<PooledCall> of(Decisions& d, const std::string& name, Problem& solved);
+    static std::optional<PooledCall> of(Decisions& d, const std::string& name, check::Buffers& solved);
 
-    /// On memory of the host; valid as long as this and the problem are. Results are cleared.
+    /// On memory of the host; valid as long as this and the buffers are. Results are cleared.
     [[nodiscard]] Call call();
-    /// What the call has left: final states go from their slots to the problem's buffers, and what it was not to make
+    /// What the call has left: final states go from their slots to the buffers, and what it was not to make
     /// comes from the plain call. Returns what is written that should not be, or has other bits, if `same_bits`.
     std::vector<std::string> take(bool same_bits);
 
@@ -49,7 +50,7 @@ class PooledCall {
     };
     enum class Place : std::uint8_t { Apart, InPlace, OtherSlots };
 
-    PooledCall(Decisions& d, const std::string& name, Problem& solved);
+    PooledCall(Decisions& d, const std::string& name, check::Buffers& solved);
     void choose_slots(Decisions& d, const std::string& name);
     void make_pools(Decisions& d, const std::string& name);
     Pool& add_pool(const check::OwnedTensor& states);
@@ -65,7 +66,8 @@ class PooledCall {
     void take_outputs(std::vector<std::string>& found);
     void take_states(std::vector<std::string>& found);
 
-    Problem& solved_;
+    check::Buffers& solved_;
+    check::Problem shape_;
     std::map<std::string, check::OwnedTensor> outputs_, final_states_;  ///< of the plain call
     std::int64_t sequences_, slots_;
     bool wide_ = false;
@@ -76,5 +78,10 @@ class PooledCall {
     std::deque<Pool> pools_;
     std::map<std::string, Pool*> from_, to_;  ///< by state; of `to_` those that are wanted
 };
+
+/// The call that has solved the buffers once more, with states in pools, if that is decided. RuntimeError for what it
+/// has written that it should not, and for other bits. `wants_zeros`: outputs are cleared ahead.
+void call_in_pools(Decisions& d, const std::string& name, check::Buffers& solved, bool wants_zeros,
+                   const std::function<void(const Call&)>& run);
 
 }  // namespace forge::fuzz

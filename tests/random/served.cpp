@@ -69,7 +69,7 @@ class Calls {
         ++tally_[served_.engine + ": states before chunks"];
     }
     void in_pools() {
-        auto pooled = PooledCall::of(s_.d, name_, problem_);
+        auto pooled = PooledCall::of(s_.d, name_, problem_.buffers);
         if (!pooled) return;
         const Call call = pooled->call();
         if (served_.wants_zeros) pooled->clear_outputs();

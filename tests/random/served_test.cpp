@@ -69,7 +69,7 @@ class PlantedFaults : public testing::Test {
     }
     std::vector<std::string> pooled_with(const std::function<void(PooledCall&)>& plant) {
         solve();
-        auto pooled = PooledCall::of(decisions_, "x", problem_);
+        auto pooled = PooledCall::of(decisions_, "x", problem_.buffers);
         EXPECT_TRUE(pooled.has_value());
         attention_(pooled->call());
         plant(*pooled);
