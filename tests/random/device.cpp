@@ -96,13 +96,6 @@ void run(const gpu::Session& session, const Attention& attention, check::Buffers
                    "copying from the device");
 }
 
-std::vector<std::byte> results(const check::Buffers& buffers) {
-    std::vector<std::byte> bits;
-    for (const auto* list : {&buffers.outputs, &buffers.final_states})
-        for (const auto& [name, x] : *list) bits.insert(bits.end(), x.storage.begin(), x.storage.end());
-    return bits;
-}
-
 }  // namespace
 
 Engine device_engine(const std::string& device) {
@@ -141,10 +134,10 @@ Engine device_backward_engine(const std::string& device) {
                 std::vector<std::byte> first;
                 const auto twice = [&](check::Buffers& buffers) {
                     session.run(attention, buffers);
-                    first = results(buffers);
+                    first = results_of(buffers);
                     check::clear_results(buffers);
                     session.run(attention, buffers);
-                    if (first != results(buffers)) throw RuntimeError("other bits in another run");
+                    if (first != results_of(buffers)) throw RuntimeError("other bits in another run");
                 };
                 std::vector<std::string> found = problem.faults(twice, attention.chunk(), tally);
                 for (std::string& fault : found) fault = attention.schedule() + ": " + fault;

@@ -91,8 +91,8 @@ interp::Outcome run_reference(const Program& program, const ir::Function& optimi
                             : interp::run_program(optimised, program.def, sequence, sizes);
 }
 
-check::Reference solve(const Program& program, const check::Buffers& buffers, std::int64_t chunk) {
-    const ir::Function optimised = graph::optimize(frontend::join(program.def));
+check::Reference solve(const Program& program, const ir::Function& optimised, const check::Buffers& buffers,
+                       std::int64_t chunk) {
     check::Reference result;
     result.against_step = program.def.step.has_value();
     result.outcomes = for_every_head(buffers, [&](const interp::Sequence& sequence, std::size_t) {
@@ -157,9 +157,11 @@ interp::Touch rounding(DType dtype, std::uint64_t seed, const UnitsRound& units)
 Problem::Problem(const Program& program, const check::Problem& problem, std::int64_t of_chunk)
     : shape(problem),
       buffers(make_buffers(program, problem)),
-      reference(solve(program, buffers, of_chunk)),
       chunk(of_chunk),
-      program_(program) {}
+      program_(program),
+      optimised_(graph::optimize(frontend::join(program.def))) {
+    reference = solve(program, optimised_, buffers, chunk);
+}
 
 double Problem::spread(const std::string& name, bool is_state) const {
     const std::string key = (is_state ? "state " : "output ") + name;
@@ -192,7 +194,7 @@ double Problem::spread(const std::string& name, bool is_state) const {
 
 interp::Outcome Problem::after(std::int64_t sequence, std::int64_t head, std::int64_t tokens) const {
     const interp::Sequence before = part_of(program_.def, buffers.sequence(sequence, head), 0, tokens);
-    return run_reference(program_, graph::optimize(frontend::join(program_.def)), before, chunk);
+    return run_reference(program_, optimised_, before, chunk);
 }
 
 bool Problem::expects(const std::string& name, bool is_state, double relative_rms) const {

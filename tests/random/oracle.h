@@ -23,8 +23,8 @@ class Problem {
 
     check::Problem shape;
     check::Buffers buffers;
-    check::Reference reference;
     std::int64_t chunk;
+    check::Reference reference;
 
     /// What is wrong with the results in `buffers`; nothing if all is well.
     [[nodiscard]] std::vector<std::string> faults() const;
@@ -39,6 +39,7 @@ class Problem {
   private:
     [[nodiscard]] double spread(const std::string& name, bool is_state) const;
     const Program& program_;
+    ir::Function optimised_;
     mutable std::map<std::string, double> spreads_;
 };
 

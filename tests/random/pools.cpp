@@ -53,8 +53,11 @@ void PooledCall::choose_slots(Decisions& d, const std::string& name) {
     place_ = static_cast<Place>(d.below(name + ".place", 3));
     wide_ = d.flip(name + ".wide", 0.5);
     reads_ = shape_.initial_state || d.flip(name + ".reads", 0.5);
-    const std::vector<std::int64_t> from = shuffled(slots_, random), to = shuffled(slots_, random);
-    const bool skips = d.flip(name + ".skips", 0.5);
+    numbered_ = place_ != Place::OtherSlots && d.flip(name + ".numbered", 0.2);
+    if (numbered_) slots_ = sequences_;
+    std::vector<std::int64_t> from = shuffled(slots_, random), to = shuffled(slots_, random);
+    if (numbered_) std::iota(from.begin(), from.end(), 0), to = from;
+    const bool skips = !numbered_ && d.flip(name + ".skips", 0.5);
     for (std::size_t n = 0; n < count(); ++n) {
         initial_.push_back(from[n]);
         final_.push_back(place_ == Place::Apart ? to[n] : place_ == Place::InPlace ? from[n] : from[n + count()]);
@@ -111,8 +114,8 @@ Call PooledCall::call() {
         call.initial_states[state] = dense(pool->now->bytes.data(), DType::F32, pool->shape);
     for (const auto& [state, pool] : to_)
         call.final_states[state] = dense(pool->now->bytes.data(), DType::F32, pool->shape);
-    if (reads_) call.initial_slots = indices(initial_);
-    call.final_slots = indices(final_);
+    if (reads_ && !numbered_) call.initial_slots = indices(initial_);
+    if (!numbered_) call.final_slots = indices(final_);
     if (has_state_.empty()) return call;
     HostBlock& block = blocks.emplace_back();
     for (const bool has : has_state_) block.bytes.push_back(std::byte{has});
@@ -190,9 +193,10 @@ std::string PooledCall::text() const {
         for (std::size_t n = 0; n < count(); ++n) sum += is_skipped(n) ? 1 : 0;
         return sum;
     };
-    return fmt::format("; states in pools, {}{}, {} of {} sequences skipped, {} of {} final states wanted; {}",
-                       kPlaces[static_cast<int>(place_)], reads_ ? "" : ", none at first", skipped(), sequences_,
-                       to_.size(), final_states_.size(), describe(shape_));
+    return fmt::format("; states in pools{}, {}{}, {} of {} sequences skipped, {} of {} final states wanted; {}",
+                       numbered_ ? " without slots" : "", kPlaces[static_cast<int>(place_)],
+                       reads_ ? "" : ", none at first", skipped(), sequences_, to_.size(), final_states_.size(),
+                       describe(shape_));
 }
 
 void call_in_pools(Decisions& d, const std::string& name, check::Buffers& solved, bool wants_zeros,

@@ -71,7 +71,8 @@ class PooledCall {
     std::map<std::string, check::OwnedTensor> outputs_, final_states_;  ///< of the plain call
     std::int64_t sequences_, slots_;
     bool wide_ = false;
-    bool reads_ = false;  ///< whether there are initial states
+    bool numbered_ = false;  ///< the call has no slots: each sequence has that of its number
+    bool reads_ = false;     ///< whether there are initial states
     Place place_ = Place::Apart;
     std::vector<std::int64_t> initial_, final_;
     std::vector<bool> has_state_;  ///< empty: not said

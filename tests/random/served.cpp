@@ -9,13 +9,6 @@
 namespace forge::fuzz {
 namespace {
 
-std::vector<std::byte> results(const check::Buffers& buffers) {
-    std::vector<std::byte> bits;
-    for (const auto* list : {&buffers.outputs, &buffers.final_states})
-        for (const auto& [name, x] : *list) bits.insert(bits.end(), x.storage.begin(), x.storage.end());
-    return bits;
-}
-
 std::vector<HostBlock*> pointers(std::deque<HostBlock>& blocks) {
     std::vector<HostBlock*> found;
     for (HostBlock& block : blocks) found.push_back(&block);
@@ -56,8 +49,8 @@ class Calls {
             check::clear_results(problem_.buffers);
             run(problem_.buffers.call(), {}, turn);
             add(problem_.faults());
-            if (turn == 1) first = results(problem_.buffers);
-            else if (first != results(problem_.buffers)) add({"other bits another time"});
+            if (turn == 1) first = results_of(problem_.buffers);
+            else if (first != results_of(problem_.buffers)) add({"other bits another time"});
         }
     }
     void with_states_before_chunks() {
@@ -88,6 +81,13 @@ class Calls {
 };
 
 }  // namespace
+
+std::vector<std::byte> results_of(const check::Buffers& buffers) {
+    std::vector<std::byte> bits;
+    for (const auto* list : {&buffers.outputs, &buffers.final_states})
+        for (const auto& [name, x] : *list) bits.insert(bits.end(), x.storage.begin(), x.storage.end());
+    return bits;
+}
 
 std::vector<std::string> faults_of_calls(Subject& s, int index, const Served& served, Tally& tally) {
     return Calls(s, index, served, tally).faults();

@@ -22,6 +22,9 @@ struct Served {
     bool wants_zeros = false;     ///< whether outputs of skipped sequences are cleared ahead of the call
 };
 
+/// The bits of a call's results.
+std::vector<std::byte> results_of(const check::Buffers& buffers);
+
 /// What is wrong with one of the subject's problems.
 std::vector<std::string> faults_of_calls(Subject& s, int index, const Served& served, Tally& tally);
 

@@ -53,7 +53,8 @@ TEST(ServedCalls, DecodeWithStatesOf16Bits) {
 class PlantedFaults : public testing::Test {
   protected:
     static constexpr std::uint64_t kSeed = 3001;
-    Decisions decisions_{kSeed, {{"p0.packed", 1}, {"p0.strided", 0}, {"x.pooled", 1}, {"x.pooled.skips", 1}}};
+    Decisions decisions_{
+        kSeed, {{"p0.packed", 1}, {"p0.strided", 0}, {"x.pooled", 1}, {"x.pooled.numbered", 0}, {"x.pooled.skips", 1}}};
     Subject subject_{decisions_};
     Problem& problem_ = subject_.problem(0);
     const Attention attention_ = compile(subject_.program.def, {.dtype = subject_.program.dtype,

@@ -50,7 +50,6 @@ class ChannelWriter {
           channels_(channels_are_heads(plan.definition) ? "channels_of<kChannels>(call)" : "kChannels") {}
 
     void write() {
-        if (is_sums(kernel_)) return write_sums();
         out_.begin_kernel(
             {kernel_symbol(kernel_)},
             fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
@@ -107,30 +106,6 @@ class ChannelWriter {
         out_.end();
         last_walk();
         store_sums(false);
-    }
-
-    /// The kernel of sums, a task of which has a sequence and head and, of matrices, a row.
-    void write_sums() {
-        out_.begin_kernel(
-            {kernel_symbol(kernel_)},
-            fmt::format("FORGE_KERNEL void {}(const __grid_constant__ Call call)", kernel_symbol(kernel_)));
-        out_.next({Kind::Compute, "sums", {}, {}});
-        out_.line("float* const scratch = static_cast<float*>(ptx::block_memory());");
-        out_.line("const Task at = scan_task(call, blockIdx.x);");
-        for (const ir::Result& r : fn_.results) {
-            const std::string left = graph::sum_spill(r.name);
-            const bool number = !channels_are_heads(plan_.definition) && op(r.value).type.rank() == 0;
-            const std::string rest = fmt::format(
-                "{}, {}, {}, {}", floats(left), channels_are_heads(plan_.definition) ? 1 : channels_of(plan_),
-                plan_.tensor(Slot::InitialState, r.name), plan_.tensor(Slot::FinalState, r.name));
-            if (graph::has_rows(op(r.value).type))
-                out_.line("sum_tiles<false>(scratch, call, at, {} + at.tile * {}, {}, static_cast<int>(at.tile));",
-                          spill(left), floats(left) / state_rows_, rest);
-            else
-                out_.line("{}sum_tiles<{}>(scratch, call, at, {}, {});", state_rows_ ? "if (at.tile == 0) " : "",
-                          number, spill(left), rest);
-        }
-        out_.end();
     }
 
     // Shared memory.
@@ -583,7 +558,8 @@ class ChannelWriter {
 }  // namespace
 
 void write_channel_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel) {
-    ChannelWriter(out, plan, kernel).write();
+    if (is_sums(kernel)) write_channel_sums(out, plan, kernel);
+    else ChannelWriter(out, plan, kernel).write();
 }
 
 }  // namespace forge::emit

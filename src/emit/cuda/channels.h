@@ -13,5 +13,7 @@ Launch launch_of_channels(const plan::Plan& plan, const plan::Kernel& kernel);
 /// The lines before the kernels of a source file, and one kernel.
 void write_channel_head(Writer& out, const plan::Plan& plan);
 void write_channel_kernel(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel);
+/// One that adds up what tiles have left, a task of which has a sequence and head and, of matrices, a row.
+void write_channel_sums(Writer& out, const plan::Plan& plan, const plan::Kernel& kernel);
 
 }  // namespace forge::emit
