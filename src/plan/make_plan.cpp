@@ -121,7 +121,7 @@ class Planning {
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
-        if (s.warp_groups() && !graph::has_saved_states(plan_.program)) add_late_states();
+        if (s.warp_groups()) add_late_states();
         add_far_tiles();
         return std::move(plan_);
     }

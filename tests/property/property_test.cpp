@@ -78,6 +78,23 @@ RC_GTEST_PROP(Pipeline, KeepsResults, (const Choices& choices)) {
 TEST(Pipeline, KeepsTheShapeOfAnOperandThatIsANumber) {
     assert_preserves({449, 1220, 0, 519, 149}, [](const ir::Function& fn) { return graph::optimize(fn); });
 }
+// A safe exponent took a comparison away, which it negated as it was. Found by the above.
+TEST(Pipeline, NegatesComparisons) {
+    const RandomFunction compared{ir::parse_function(R"(func @compared {
+  %g: f32[C] = param() {name="g", role=input}
+  %scale: f32[] = param() {name="scale", role=scalar}
+  %2: f32[] = sum(%g) {dim=0}
+  %3: f32[C] = cumsum(%g) {dim=0}
+  %4: f32[C] = sub(%2, %3)
+  %5: bool[C] = lt(%scale, %g)
+  %6: f32[C] = sub(%4, %5)
+  %7: f32[C] = exp(%6)
+  return input "r" = %7
+}
+)"),
+                                  {60}};
+    assert_same_results(compared, graph::optimize(compared.fn));
+}
 
 // What plans for warp groups run after the pipeline, with each axis as the value axis, and without one.
 RC_GTEST_PROP(VectorProducts, KeepsResults, (const Choices& choices)) {

@@ -88,8 +88,8 @@ Tensor product(const Tensor& a, const Tensor& b, bool half) {
 
 Gate::Gate(Maker& m, const std::string& name, std::optional<Dim> axis) : name_("g" + name), axis_(std::move(axis)) {
     const Shape rest = axis_ ? Shape{*axis_} : Shape{};
-    //                                    log  16-bit  logsigmoid  softplus  log(a)  clamped  rate  per head
-    form_ = m.d.pick(name_ + ".form", {5, 1, 1, 1.5, 1, 0.7, 0.7, 0.7});
+    //                                    log  16-bit  logsigmoid  softplus  log(a)  clamped  rate  per head  compared
+    form_ = m.d.pick(name_ + ".form", {5, 1, 1, 1.5, 1, 0.7, 0.7, 0.7, 0.4});
     end_form_ = m.d.pick(name_ + ".to_end", {5, 1, 1});
     const DType half = m.wide;
     switch (form_) {
@@ -137,6 +137,8 @@ Tensor Gate::log(const Env& env) const {
             return (axis_ ? column(env[input_]) : env[input_]) * sigmoid(given(rate_));
         case 7:
             return (axis_ ? column(env.mask()) : env.mask()) * -softplus(given(rate_));
+        case 8:  // what decays fast decays faster: a comparison is a number
+            return env[input_] - lt(env[input_], -0.1);
         default:
             return env[input_];
     }
@@ -176,9 +178,10 @@ enum Form : std::uint8_t {
     kElu,
     kSigmoid,
     kExpMax,
-    kCos
+    kCos,
+    kPositivePart  // 0 for 0 all the same: decisions that are kept in files count the forms
 };
-bool is_zero_at_zero(int form) { return form < kExp; }
+bool is_zero_at_zero(int form) { return form < kExp || form == kPositivePart; }
 
 }  // namespace
 
@@ -198,8 +201,8 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
         case Use::Key:
         case Use::Any: {
             const double joining = m.blocks && axis == m.V ? 0.1 : 1;
-            form_ = d.pick(
-                what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5, 0.5 * joining, 0.3});
+            form_ = d.pick(what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5,
+                                  0.5 * joining, 0.3, 0.4});
         } break;
     }
     const bool is_key = use == Use::Key || use == Use::Unit;
@@ -263,6 +266,9 @@ Tensor Feature::eval(const Env& env) const {
             break;
         case kCos:
             x = cos(wide(x));
+            break;
+        case kPositivePart:
+            x = wide(x) * gt(x, 0.0);
             break;
         default:
             break;
