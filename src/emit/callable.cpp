@@ -68,7 +68,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
                                 plan.schedule.shared_memory ? launch_of(plan, kernel) : Launch()});
     made.last_rows = plan.last_rows;
     for (const plan::LateState& state : plan.late_states)
-        made.last_rows.push_back({state.initial, state.initial, state.final, state.in_place});
+        made.last_rows.push_back({state.initial, state.initial, state.final, true});
     if (plan.has_end()) made.last_rows_symbol = last_rows_symbol(plan);
     made.heads = axes.heads();
     made.chunk = plan.schedule.chunk, made.segments = plan.schedule.segments;

@@ -1,7 +1,5 @@
 #include "emit/last_rows.h"
 
-#include <algorithm>
-
 #include "emit/names.h"
 #include "forge/error.h"
 #include "tile/layout.h"
@@ -28,22 +26,14 @@ std::string token_shape(const plan::Plan& plan, const ir::Type& type) {
 void write_late_state(Writer& out, const plan::Plan& plan, const plan::LateState& state) {
     const plan::SpillSlot& slot = plan.spills[static_cast<std::size_t>(state.spill)];
     const std::vector<std::int64_t> sizes = sizes_of(plan, slot.type, 0);
-    out.line("{}store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});",
-             state.in_place ? "if (call.in_place) " : "", state.final, state.spill, kSequenceBlock, slot.floats,
-             sizes.size(), fmt::join(sizes, ", "), fmt::join(slot.strides, ", "));
+    out.line("if (call.in_place) store_late_state(call, {}, at, call.spills[{}] + {} * {}, {{{}, {{{}}}, {{{}}}}});",
+             state.final, state.spill, kSequenceBlock, slot.floats, sizes.size(), fmt::join(sizes, ", "),
+             fmt::join(slot.strides, ", "));
 }
 
 std::string what_is_stored(const plan::Plan& plan) {
-    std::vector<std::string> what;
-    const auto add = [&](const char* words, bool in_place) {
-        if (std::any_of(plan.late_states.begin(), plan.late_states.end(),
-                        [&](const plan::LateState& state) { return state.in_place == in_place; }))
-            what.emplace_back(words);
-    };
-    if (!plan.last_rows.empty()) what.emplace_back("The last rows of inputs");
-    add(what.empty() ? "States that every tile has computed" : "states that every tile has computed", false);
-    add(what.empty() ? "States of segments in place" : "states of segments in place", true);
-    return fmt::format("{}", fmt::join(what, ", and "));
+    if (plan.late_states.empty()) return "The last rows of inputs";
+    return plan.last_rows.empty() ? "States in place" : "The last rows of inputs, and states in place";
 }
 
 }  // namespace

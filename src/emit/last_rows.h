@@ -1,5 +1,5 @@
 /// The kernel that stores, after all others, what prev_token will read before the next call's first token, and states
-/// that every tile of an axis has computed.
+/// in place that several tasks have read.
 #pragma once
 
 #include "emit/dialect.h"

@@ -61,6 +61,10 @@ class Transfers {
     void store_output(const ir::Result& r);
     void clear_outputs();  ///< those of a sequence that is skipped
     void store_final_state(const std::string& state, ir::ValueId v);
+    /// Writes where a final state goes as `final`, if it goes anywhere and `elsewhere` holds too, and there `store`; of
+    /// a late one `leave` instead, which leaves it in the workspace, where it is in place.
+    void store_final(int tensor, const std::string& elsewhere, const std::function<void()>& store,
+                     const std::function<void()>& leave);
     /// For the caller: where the states before chunks begin, the place of this chunk's as a condition, and its store.
     void declare_chunk_states();
     [[nodiscard]] std::string chunk_state(const std::string& state) const;

@@ -66,7 +66,6 @@ void Transfers::store_held(const std::string& to, int tensor, ValueId v) {
 
 void Transfers::store_final_state(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
-    if (plan_.late_state(tensor)) return store_spill(graph::final_spill(state), v, kSequenceBlock);
     c_.reads(v);
     if (c_.is_held(v)) {
         out_.open(fmt::format("if ({0}* const final = held_block<{0}>(call, {1}, at))", storage_type(plan_.state_dtype),
@@ -75,9 +74,28 @@ void Transfers::store_final_state(const std::string& state, ValueId v) {
         return out_.close();
     }
     const std::string elsewhere = stays_in_memory(v) ? fmt::format("; final && final != {}", c_.name(v)) : "";
-    const std::string type = storage_type(plan_.state_dtype);
-    out_.open(fmt::format("if ({0}* const final = state_block<{0}>(call, {1}, at){2})", type, tensor, elsewhere));
-    transfer(whole(v, tensor, 0, type, "final" + tile_offset(tensor, 0), ""));
+    const auto store = [&] {
+        transfer(whole(v, tensor, 0, storage_type(plan_.state_dtype), "final" + tile_offset(tensor, 0), ""));
+    };
+    store_final(tensor, elsewhere, store, [&] { copy_spill(graph::final_spill(state), v, kSequenceBlock, false, {}); });
+}
+
+void Transfers::store_final(int tensor, const std::string& elsewhere, const std::function<void()>& store,
+                            const std::function<void()>& leave) {
+    const bool late = plan_.late_state(tensor) != nullptr;
+    std::optional<ByOne> by_one;
+    if (late) by_one.emplace(*this, slot(tensor).type);
+    out_.open(fmt::format("if ({0}* const final = state_block<{0}>(call, {1}, at){2})", storage_type(plan_.state_dtype),
+                          tensor, elsewhere));
+    if (late) {
+        out_.line("// Other tasks may still read the initial state there.");
+        out_.open("if (call.in_place)");
+        leave();
+        out_.close("} else {");
+        out_.indent();
+    }
+    store();
+    if (late) out_.close();
     out_.close();
 }
 

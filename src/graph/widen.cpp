@@ -19,8 +19,7 @@ void convert_operands(ir::Function& out, const ir::Op& op, std::vector<ir::Value
     ir::Attrs attrs;
     attrs.dtype = DType::F32;
     for (std::size_t i = first_promoted(op); i < args.size(); ++i)
-        if (!is_float(out.op(args[i]).type.dtype))
-            args[i] = ir::emit(out, ir::Opcode::To, {args[i]}, attrs, op.where);
+        if (!is_float(out.op(args[i]).type.dtype)) args[i] = ir::emit(out, ir::Opcode::To, {args[i]}, attrs, op.where);
 }
 
 }  // namespace

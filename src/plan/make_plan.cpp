@@ -343,7 +343,7 @@ class Planning {
             lay_out(slot);
             plan_.late_states.push_back({static_cast<int>(plan_.spills.size()),
                                          plan_.tensor(Kind::InitialState, state.name),
-                                         plan_.tensor(Kind::FinalState, state.name), !by_all});
+                                         plan_.tensor(Kind::FinalState, state.name)});
             plan_.spills.push_back(std::move(slot));
         }
     }

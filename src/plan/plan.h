@@ -146,11 +146,10 @@ struct SpillSlot {
 
 /// A state whose initial one several tasks of a scan read. Either it lacks the axis along which they take parts, so
 /// that each of them computes all of it, the same numbers; or they have segments, which join the summaries before them
-/// to it. The final state is left in the workspace, and the last kernel stores it, after all that may read the initial
-/// one where it goes.
+/// to it. Where the final state may lie in the initial one's memory it is left in the workspace, and the last kernel
+/// stores it, after all that may read the initial one.
 struct LateState {
     int spill = 0, initial = 0, final = 0;
-    bool in_place = false;  ///< of segments, one of which stores it: only where it may lie in the initial one's memory
 };
 
 /// Where work ahead of a scan that runs beside it says what it has made: a word per chunk and head.

@@ -17,6 +17,7 @@
 #include "program/entry_point.h"
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
+#include "tests/cuda/in_place.h"
 #include "tests/support/entries.h"
 
 namespace forge::tests {
@@ -105,6 +106,10 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
             if (first.empty()) first = results(buffers);
             EXPECT_EQ(first, results(buffers)) << "other bits";
         }
+        if (!problem.initial_state) continue;
+        check::clear_results(buffers);
+        run_in_place(emulated, buffers);
+        EXPECT_EQ(first, results(buffers)) << "other bits in place";
     }
 }
 

@@ -27,6 +27,7 @@
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/cuda/float_forms.h"
+#include "tests/cuda/in_place.h"
 #include "tests/random/program.h"
 #include "tests/support/entries.h"
 
@@ -289,16 +290,6 @@ TEST(SegmentsOfWideTiles, HaveAllColumnsOfTheirTransitions) {
 
 INSTANTIATE_TEST_SUITE_P(Some, ForgettingSegments, testing::Values("gated_delta_net", "delta_product"),
                          [](const auto& test) { return test.param; });
-
-/// Final states lie where the initial ones do.
-void run_in_place(const emulated::Program& program, check::Buffers& buffers, unsigned seed = 2) {
-    Call call = buffers.call();
-    for (auto& [name, x] : buffers.initial_states) {
-        buffers.final_states.at(name).storage = x.storage;
-        call.initial_states[name] = call.final_states.at(name);
-    }
-    program.run(call, seed);
-}
 
 // Every segment reads the initial state, and the last one stores the final state, in the same memory, whichever begins
 // first: here the last one (an even seed).

@@ -93,7 +93,7 @@ void PooledCall::make_pools(Decisions& d, const std::string& name) {
     const std::map<std::string, check::OwnedTensor>& given = solved_.initial_states;
     for (const auto& [state, x] : final_states_) {
         const auto initial = given.find(state);
-        const bool wanted = !d.flip(name + ".unwanted_" + state, kUnwanted);
+        const bool wanted = !d.flip(fmt::format("{}.unwanted_{}", name, state), kUnwanted);
         if (reads_)
             fill(*(from_[state] = &add_pool(x)), initial == given.end() ? check::OwnedTensor() : initial->second);
         if (wanted) to_[state] = reads_ && place_ != Place::Apart ? from_[state] : &add_pool(x);

@@ -167,23 +167,17 @@ void FragmentStates::store_spilled(const std::string& spill, ValueId v, const ch
 
 void FragmentStates::store_final(const std::string& state, ValueId v) {
     const int tensor = plan_.tensor(SlotKind::FinalState, state);
-    const plan::LateState* const late = plan_.late_state(tensor);
-    if (late && !late->in_place) return store_spilled(graph::final_spill(state), v, kSequenceBlock);
     c_.next("store " + c_.name(v), c_.held(v), {});
-    out_.open(fmt::format("if (float* const final = state_block<float>(call, {}, at))", tensor));
-    if (late) {
+    const auto store = [&] {
+        out_.line("store_state(final{}, {}, {}{});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
+                  c_.name(v), tensor_part(v, tensor));
+    };
+    const auto leave = [&] {
         const std::string spill = graph::final_spill(state);
-        out_.line("// Segments that begin late may still read the initial state there.");
-        out_.open("if (call.in_place)");
         out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, kSequenceBlock), spill_strides(v, spill),
                   c_.name(v));
-        out_.close("} else {");
-        out_.indent();
-    }
-    out_.line("store_state(final{}, {}, {}{});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
-              c_.name(v), tensor_part(v, tensor));
-    if (late) out_.close();
-    out_.close();
+    };
+    transfers_.store_final(tensor, "", store, leave);
 }
 
 /// Of the rows and columns of a fragment, from those of the value that it holds.

@@ -185,15 +185,15 @@ class VectorScan {
         const int tensor = plan_.tensor(SlotKind::FinalState, r.name);
         const std::string& state = c_.name(c_.carried_param(r));
         c_.next("store " + state, {}, {});
-        if (plan_.late_state(tensor))
-            return out_.line("store_spilled<{}>({}, {}, {});", numbers(r.value),
-                             transfers_.spill_pointer(graph::final_spill(r.name), kSequenceBlock), j, state);
-        const std::string type = storage_type(plan_.state_dtype);
-        out_.line(
-            "if ({0}* const final = state_block<{0}>(call, {1}, at)) store_state_pair<{2}>(final{3}, {4}, {5}, "
-            "{6}{7});",
-            type, tensor, numbers(r.value), transfers_.tile_offset(tensor, 0), stride(r.value, tensor), j, state,
-            valid(r.value, tensor));
+        const auto store = [&] {
+            out_.line("store_state_pair<{}>(final{}, {}, {}, {}{});", numbers(r.value),
+                      transfers_.tile_offset(tensor, 0), stride(r.value, tensor), j, state, valid(r.value, tensor));
+        };
+        const auto leave = [&] {
+            out_.line("store_spilled<{}>({}, {}, {});", numbers(r.value),
+                      transfers_.spill_pointer(graph::final_spill(r.name), kSequenceBlock), j, state);
+        };
+        transfers_.store_final(tensor, "", store, leave);
     }
 
     Context& c_;
