@@ -369,7 +369,7 @@ class Memory {
     }
 
     /// A matrix that another of the same shape and form may be written over: each element is read last, and by the
-    /// thread that writes it.
+    /// thread that writes it. Not one of several parts that arrives: it may lie there as floats, in other places.
     [[nodiscard]] ValueId taken_over(ValueId v) const {
         const Op& op = fn_.op(v);
         const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
@@ -380,7 +380,8 @@ class Memory {
             const bool dies = last_read_[static_cast<std::size_t>(t)] == end_of(v) &&
                               t < first_in_loop_[static_cast<std::size_t>(v)] && !is_permanent(t) && !is_staged(t) &&
                               !moved_.contains(t) && !viewed(t);
-            if (dies && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
+            const bool may_be_floats = from.code == Opcode::Param && from.layout->parts > 1;
+            if (dies && !may_be_floats && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
                 from.type.shape == op.type.shape && from.layout->parts == op.layout->parts &&
                 far_.contains(t) == far_.contains(v))
                 return t;
