@@ -88,8 +88,8 @@ Tensor product(const Tensor& a, const Tensor& b, bool half) {
 
 Gate::Gate(Maker& m, const std::string& name, std::optional<Dim> axis) : name_("g" + name), axis_(std::move(axis)) {
     const Shape rest = axis_ ? Shape{*axis_} : Shape{};
-    //                                    log  16-bit  logsigmoid  softplus  log(a)  clamped  rate  per head  compared
-    form_ = m.d.pick(name_ + ".form", {5, 1, 1, 1.5, 1, 0.7, 0.7, 0.7, 0.4});
+    //                                    log  16-bit  logsigmoid  softplus  log(a)  clamped  rate  per head
+    form_ = m.d.pick(name_ + ".form", {5, 1, 1, 1.5, 1, 0.7, 0.7, 0.7});
     end_form_ = m.d.pick(name_ + ".to_end", {5, 1, 1});
     const DType half = m.wide;
     switch (form_) {
@@ -116,6 +116,7 @@ Gate::Gate(Maker& m, const std::string& name, std::optional<Dim> axis) : name_("
         default:
             input_ = m.token(name_, F32, 1, m.HV, rest, Kind::LogDecay);
     }
+    compared_ = form_ == 0 && m.d.flip(name_ + ".compared", 0.05);
     if (form_ == 2 || form_ == 3) m.traits.insert("raw gates");
 }
 
@@ -137,10 +138,8 @@ Tensor Gate::log(const Env& env) const {
             return (axis_ ? column(env[input_]) : env[input_]) * sigmoid(given(rate_));
         case 7:
             return (axis_ ? column(env.mask()) : env.mask()) * -softplus(given(rate_));
-        case 8:  // what decays fast decays faster: a comparison is a number
-            return env[input_] - lt(env[input_], -0.1);
-        default:
-            return env[input_];
+        default:  // what decays fast decays faster, where a comparison is a number
+            return compared_ ? env[input_] - lt(env[input_], -0.1) : env[input_];
     }
 }
 
@@ -179,7 +178,7 @@ enum Form : std::uint8_t {
     kSigmoid,
     kExpMax,
     kCos,
-    kPositivePart  // 0 for 0 all the same: decisions that are kept in files count the forms
+    kPositivePart  // 0 for 0 all the same, and no choice among the forms, which decisions kept in files count
 };
 bool is_zero_at_zero(int form) { return form < kExp || form == kPositivePart; }
 
@@ -201,8 +200,9 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
         case Use::Key:
         case Use::Any: {
             const double joining = m.blocks && axis == m.V ? 0.1 : 1;
-            form_ = d.pick(what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5,
-                                  0.5 * joining, 0.3, 0.4});
+            form_ = d.pick(
+                what, {12, 2 * joining, 1, 1, 1, 0.5, 1, 0.5, 0.3, 0.5, 0.5, 1, joining, 0.5, 0.5, 0.5 * joining, 0.3});
+            if (form_ == kPlain && d.flip(what + ".positive", 0.03)) form_ = kPositivePart;
         } break;
     }
     const bool is_key = use == Use::Key || use == Use::Unit;

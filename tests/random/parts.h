@@ -126,6 +126,7 @@ class Gate {
 
   private:
     int form_ = -1, end_form_ = 0;
+    bool compared_ = false;
     std::string name_, input_, rate_, bias_;
     std::optional<Dim> axis_;
 };
