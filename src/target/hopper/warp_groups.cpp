@@ -389,12 +389,7 @@ std::vector<Way> ways_of_halves(const ir::Function& program) {
 /// half as many more, and are stored from memory that kernels are short of. With tiles in global memory nothing would
 /// be gained beside portable kernels, which multiply floats as they are.
 std::vector<Way> ways_of_floats(const ir::Function& program) {
-    if (graph::has_saved_states(program))  // their scans wait for wide inputs anyway
-        return {{},
-                {.floats = true},
-                {.between = true, .floats = true},
-                {.apart = true, .floats = true},
-                {.between = true, .apart = true, .floats = true}};
+    if (graph::has_saved_states(program)) return {{}, {.floats = true}};  // their scans wait for wide inputs anyway
     return {{.floats = true}, {.late = true, .floats = true}};
 }
 
