@@ -27,24 +27,38 @@ struct Rows {
 
 class Finder {
   public:
-    explicit Finder(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), results_(ir::result_uses(fn)) {}
+    Finder(const Function& fn, bool multiplied)
+        : fn_(fn), multiplied_(multiplied), users_(ir::users_of(fn)), results_(ir::result_uses(fn)) {}
 
-    /// The rows that v is, if it is stored and nothing reads it.
+    /// The rows that v is, if it is stored and nothing reads it, or multiplied and nothing else.
     [[nodiscard]] std::optional<Rows> rows(ValueId v) const {
-        const bool stored = std::any_of(fn_.results.begin(), fn_.results.end(),
-                                        [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
-        if (!stored || results_[index(v)] != 1 || !users_[index(v)].empty()) return std::nullopt;
+        if (!is_stored(v) && !is_multiplied(v)) return std::nullopt;
         std::vector<ValueId> factors;
         collect(v, factors);
         Rows found;
         for (const ValueId f : factors)
             if (!place(f, found)) return std::nullopt;
         const bool whole = found.x != ir::kNoValue && found.gates != ir::kNoValue;
+        if (!is_stored(v) && (!found.attrs.reverse || found.scale != ir::kNoValue)) return std::nullopt;
         return whole && of_a_product(found) ? std::optional(found) : std::nullopt;
     }
 
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    [[nodiscard]] bool is_stored(ValueId v) const {
+        const bool spill = std::any_of(fn_.results.begin(), fn_.results.end(),
+                                       [&](const ir::Result& r) { return r.value == v && r.role == Role::Spill; });
+        return spill && results_[index(v)] == 1 && users_[index(v)].empty();
+    }
+    [[nodiscard]] bool is_multiplied(ValueId v) const {
+        const auto& users = users_[index(v)];
+        return multiplied_ && results_[index(v)] == 0 && !users.empty() &&
+               std::all_of(users.begin(), users.end(), [&](ValueId u) {
+                   const Op& op = fn_.op(u);
+                   return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
+               });
+    }
 
     /// The factors of a product that nothing else reads parts of.
     void collect(ValueId v, std::vector<ValueId>& factors) const {
@@ -80,14 +94,15 @@ class Finder {
     }
 
     const Function& fn_;
+    bool multiplied_;
     std::vector<std::vector<ValueId>> users_;
     std::vector<int> results_;
 };
 
 }  // namespace
 
-Function decay_rows(const Function& fn) {
-    const Finder finder(fn);
+Function decay_rows(const Function& fn, bool multiplied) {
+    const Finder finder(fn, multiplied);
     std::set<decltype(Rows{}.key())> made;  // a product writes each of its operands once
     Function out;
     out.name = fn.name;

@@ -57,14 +57,17 @@ ir::Function hoist_scales(const ir::Function& fn, const std::string& value_axis,
 /// Scales come together and move to values that need neither states nor the value axis. After hoist_scales, for back
 /// ends that make such values ahead.
 ir::Function merge_scales(const ir::Function& fn, const std::string& value_axis);
+/// A product with an inverse that states wait for is multiplied ahead by what it is multiplied by next. After
+/// merge_scales, for back ends that make such values ahead.
+ir::Function fold_factors(const ir::Function& fn, const std::string& value_axis);
 /// Of two products that are summed, the one that waits longest for its operands is accumulated onto the other.
 ir::Function deepest_last(const ir::Function& fn);
 /// Products are added to carried states in fp32, not by the matrix units. For operands of several parts.
 ir::Function sum_apart(const ir::Function& fn);
 /// Rows of a decay product's operands that are stored with their decays from the chunk's beginning, or to its end:
 /// `decay_rows` of the same gates, which follow from the product's own numbers. Results that something else reads as
-/// well stay as they are.
-ir::Function decay_rows(const ir::Function& fn);
+/// well stay as they are. `multiplied`: of the second operand also rows that other products read, and nothing else.
+ir::Function decay_rows(const ir::Function& fn, bool multiplied = false);
 
 /// The program with the states before the chunk among its results.
 ir::Function with_chunk_states(const ir::Function& program);

@@ -198,6 +198,8 @@ class Planning {
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });
+        if (share && plan_.schedule.folds)
+            fn = passes_.run(ir::Pass::FoldFactors, [&] { return graph::fold_factors(fn, axis); });
         fn = passes_.run(ir::Pass::DeepestLast, [&] { return graph::deepest_last(fn); });
         if (plan_.schedule.operand_parts == 1) return fn;
         return passes_.run(ir::Pass::SumApart, [&] { return graph::sum_apart(fn); });
@@ -403,6 +405,7 @@ class Planning {
         }
         rules.wide_late = plan_.schedule.wide_late, rules.all_late = plan_.schedule.all_late;
         rules.split = split, rules.made_again = split && !back;
+        rules.rows_multiplied = plan_.schedule.folds && !in_order(graph.loop);
         rules.shared_floats = plan_.schedule.shared_floats;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};

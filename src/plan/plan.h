@@ -74,6 +74,7 @@ struct Schedule {
     int block_tiles = 1;
     int buffers = 1;          ///< … of each value that is handed over
     bool share = true;        ///< what does not depend on tile_axis is made once, by a kernel ahead of the scan
+    bool folds = false;       ///< … and inverses are multiplied there by what multiplies their products (fold_factors)
     int beside_groups = 0;    ///< … which, if not 0, runs beside the scan, with so many warp groups per block
                               ///< (device/cuda/warpgroup/beside.h)
     double beside_steps = 0;  ///< … a task of which costs a multiprocessor so many of the scan's chunks

@@ -44,7 +44,9 @@ std::string to_string(const Schedule& s) {
                             s.beside_groups > 0 ? ", with work beside the scan"
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",
-                            s.tiles_ahead ? ", work of tiles ahead of it" : "",
+                            s.tiles_ahead ? ", work of tiles ahead of it"
+                            : s.folds     ? ", inverses multiplied there"
+                                          : "",
                             s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
                             : s.producer        ? ", a producer of inputs"
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)

@@ -146,12 +146,12 @@ bool is_block_decay(const ir::Type& product, const ir::Type& q) {
     return is_block_matrix(q) && product.shape[0].is_constant() && product.shape[0].factor == kBlock;
 }
 
-Function with_decay_rows(const Function& fn, const Sizes& sizes) {
+Function with_decay_rows(const Function& fn, const Sizes& sizes, bool multiplied) {
     const bool blocks = std::all_of(fn.ops.begin(), fn.ops.end(), [&](const Op& op) {
         return op.code != Opcode::DecayMatmul ||
                is_block_decay(with_sizes(op.type, sizes), with_sizes(fn.op(op.args[0]).type, sizes));
     });
-    return blocks ? graph::decay_rows(fn) : fn;
+    return blocks ? graph::decay_rows(fn, multiplied) : fn;
 }
 
 bool only_decays(const Function& fn, ValueId gates) {

@@ -34,8 +34,8 @@ std::int64_t group_floats(const ir::Function& fn, const DecayGroup& group);
 
 /// Whether a decay product of these operands can be a fragment: matrices of whole blocks, 64 rows.
 bool is_block_decay(const ir::Type& product, const ir::Type& q);
-/// The kernel with `decay_rows`, if all its decay products can be fragments.
-ir::Function with_decay_rows(const ir::Function& fn, const Sizes& sizes);
+/// The kernel with `decay_rows`, if all its decay products can be fragments; `multiplied`: graph::decay_rows.
+ir::Function with_decay_rows(const ir::Function& fn, const Sizes& sizes, bool multiplied);
 /// Whether a function's gates are read by decay groups alone, from where they lie in global memory.
 bool only_decays(const ir::Function& fn, ir::ValueId gates);
 /// Whether an input is read by one decay group alone, as its only first operand: then from where it lies, as each

@@ -368,13 +368,17 @@ class Memory {
         return is_permanent(v) ? fn_.size() : last_read_[static_cast<std::size_t>(v)];
     }
 
+    /// Whether each element is written by the thread that has read the same of an operand last.
+    [[nodiscard]] static bool is_made_in_place(const Op& op) {
+        const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
+        return ir::is_elementwise(op.code) || down_columns || op.code == Opcode::DecayRows;
+    }
+
     /// A matrix that another of the same shape and form may be written over: each element is read last, and by the
     /// thread that writes it. Not one of several parts that arrives: it may lie there as floats, in other places.
     [[nodiscard]] ValueId taken_over(ValueId v) const {
         const Op& op = fn_.op(v);
-        const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
-        if (!in_memory(op.layout->space) || !is_block_matrix(op.type) || !(ir::is_elementwise(op.code) || down_columns))
-            return ir::kNoValue;
+        if (!in_memory(op.layout->space) || !is_block_matrix(op.type) || !is_made_in_place(op)) return ir::kNoValue;
         for (const ValueId t : tiles_read_by(fn_, v)) {
             const Op& from = fn_.op(t);
             const bool dies = last_read_[static_cast<std::size_t>(t)] == end_of(v) &&

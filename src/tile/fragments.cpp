@@ -250,7 +250,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     Function symbolic = kernel;
     if (rules.split) symbolic = passes.run(Pass::SplitAxes, [&] { return split_axes(kernel, sizes); });
     symbolic = passes.run(Pass::CopyVectors, [&] { return with_copied_outputs(with_copied_vectors(symbolic)); });
-    symbolic = passes.run(Pass::DecayRows, [&] { return with_decay_rows(symbolic, sizes); });
+    symbolic = passes.run(Pass::DecayRows, [&] { return with_decay_rows(symbolic, sizes, rules.rows_multiplied); });
     if (rules.output_groups > 0 && rules.stages > 1)
         symbolic = passes.run(Pass::OwnValues, [&] { return with_own_values(symbolic, rules.value_axis); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });

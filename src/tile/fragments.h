@@ -33,6 +33,7 @@ struct FragmentRules {
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
     bool all_late = false;                ///< … the one that is read first, too
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
+    bool rows_multiplied = false;         ///< decayed rows that products read follow from decay products (decay_rows)
     bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
     int output_groups = 0;

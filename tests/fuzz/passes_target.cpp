@@ -125,6 +125,7 @@ constexpr LatePass kLate[] = {
     {"late_factors", [](const ir::Function& fn, const std::string&) { return graph::late_factors(fn); }},
     {"hoist_scales", [](const ir::Function& fn, const std::string& axis) { return graph::hoist_scales(fn, axis); }},
     {"merge_scales", graph::merge_scales},
+    {"fold_factors", graph::fold_factors},
     {"deepest_last", [](const ir::Function& fn, const std::string&) { return graph::deepest_last(fn); }},
     {"sum_apart", [](const ir::Function& fn, const std::string&) { return graph::sum_apart(fn); }},
 };

@@ -57,9 +57,12 @@ TEST_P(ProgramPasses, KeepResults) {
     for (const std::string& cut : {axis, std::string()}) {
         expect_same(graph::hoist_scales(program, cut), "hoist_scales");
         expect_same(graph::merge_scales(program, cut), "merge_scales");
+        expect_same(graph::fold_factors(program, cut), "fold_factors");
         const ir::Function hoisted = graph::hoist_scales(graph::late_factors(program), cut);
         expect_same(graph::deepest_last(hoisted), "all but merge_scales");
-        expect_same(graph::deepest_last(graph::merge_scales(hoisted, cut)), "all");
+        const ir::Function merged = graph::merge_scales(hoisted, cut);
+        expect_same(graph::deepest_last(merged), "all but fold_factors");
+        expect_same(graph::deepest_last(graph::fold_factors(merged, cut)), "all");
     }
 }
 

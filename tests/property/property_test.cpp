@@ -119,6 +119,11 @@ RC_GTEST_PROP(MergeScales, KeepsResults, (const Choices& choices)) {
     for (const char* axis : {"V", "K", ""})
         assert_same_results(random, graph::merge_scales(graph::optimize(random.fn), axis));
 }
+RC_GTEST_PROP(FoldFactors, KeepsResults, (const Choices& choices)) {
+    const RandomFunction random = random_function(choices);
+    for (const char* axis : {"V", "K", ""})
+        assert_same_results(random, graph::fold_factors(graph::optimize(random.fn), axis));
+}
 
 ir::Function for_warp_groups(const ir::Function& fn) {
     return graph::deepest_last(

@@ -26,6 +26,14 @@ struct RowsTo {
     float scale;
 };
 
+/// Rows are an operand in shared memory, which may be the one that they decay from.
+template <class O>
+struct RowsIn {
+    const O& operand;
+};
+template <class O>
+RowsIn(const O&) -> RowsIn<O>;
+
 /// A product's first operand, in shared memory or where it lies, where the product goes, and where its rows go, each
 /// decayed from the chunk's beginning.
 template <class Q, class Rows>
@@ -75,6 +83,21 @@ FORGE_DEVICE void put_rows(const RowsTo& to, const O&, int row, int col, const D
         const vec y = x.rows[h] * factor;
         *reinterpret_cast<uint2*>(reinterpret_cast<typename O::T*>(to.image) + O::place(row + 8 * h, col)) =
             make_uint2(Half::pack(y.x[0], y.x[1]), Half::pack(y.x[2], y.x[3]));
+    }
+}
+
+/// What may lie where products read their operands is written when they have.
+template <class Rows, class O>
+FORGE_DEVICE void put_rows(const RowsIn<Rows>&, const O&, int, int, const DecayPatch&, const vec&) {}
+template <class Rows, int K>
+FORGE_DEVICE void put_rows_last(const Rows&, const DecayLane&, int, const GateSums<K>&) {}
+template <class O, int K>
+FORGE_DEVICE void put_rows_last(const RowsIn<O>& to, const DecayLane& at, int col, const GateSums<K>& sums) {
+    const vec decay = load(sums.after(at.block, col));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const int row = at.row + 8 * h;
+        to.operand.put_four(row, col, load(sums.at(row, col)) * decay);
     }
 }
 
@@ -285,6 +308,8 @@ FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, c
 #pragma unroll
         for (int n = 0; n < GROUPS; ++n)
             add_decay_channels<PARTS>(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
+#pragma unroll
+        for (int n = 0; n < GROUPS; ++n) put_rows_last(tokens.rows, at, begin + n * kGroup, sums);
     }
     (drop_above_diagonal<EXCLUSIVE>(factors.product), ...);
 }

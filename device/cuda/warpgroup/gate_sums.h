@@ -4,6 +4,7 @@
 
 #include "../portable/io.h"
 #include "../ptx/convert.h"
+#include "../ptx/copy.h"
 
 namespace forge::cuda {
 
@@ -46,74 +47,73 @@ FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size 
     }
 }
 
-}  // namespace detail
-
-/// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride], of 0
-/// for i >= rows and d >= cols. A warp sums its own block.
+/// Gates of a warp's block from global memory to where their sums will lie, by the threads that will sum them: past the
+/// first-level cache, of which kernels that fill shared memory leave little, and whose sets rows far apart share.
 template <int K>
-FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
-                            int cols = K) {
-    constexpr float kLog2E = 1.44269504f;
+FORGE_DEVICE void bring_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
+                              int cols) {
     constexpr int kRows = GateSums<K>::kBlock;
-    static_assert(kWarps == GateSums<K>::kBlocks);
-    const int block = warp(), row0 = block * kRows;
+    const int row0 = warp() * kRows;
     const bool vectors =
         col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0 && cols % kWidth == 0;
 #pragma unroll 1
     for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
         const float* from = gates + row0 * row_stride + d * col_stride;
-        vec g[kRows];  // all are asked for before the first is used
-        if (vectors) {
-#pragma unroll
-            for (int i = 0; i < kRows; ++i, from += row_stride)
-                g[i] = row0 + i < rows && d < cols ? load(from) : broadcast(0.0f);
-        } else {
-#pragma unroll
-            for (int i = 0; i < kRows; ++i, from += row_stride)
-#pragma unroll
-                for (int l = 0; l < kWidth; ++l)
-                    g[i].x[l] = row0 + i < rows && d + l < cols ? from[l * col_stride] : 0.0f;
+        if (!vectors) {
+            gather_gates(sums, from, row_stride, col_stride, row0, d, rows, cols);
+            continue;
         }
-        vec sum = broadcast(kRoundedUp);
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-            sum = sum + each(g[i], [](float x) { return ptx::maximum_or_nan(x, -126.0f); }) * broadcast(kLog2E);
-            store(sums.at(row0 + i, d), sum);
+        for (int i = 0; i < kRows; ++i, from += row_stride) {
+            const bool there = row0 + i < rows && d < cols;
+            ptx::copy_16(ptx::shared_address(sums.at(row0 + i, d)), there ? from : gates, there ? 16 : 0);
+        }
+    }
+    ptx::copy_commit();
+    ptx::copy_wait<0>();
+}
+
+/// The sums of a warp's block and their total, of gates(i, d) and the three beside it. ROWS at a time.
+template <int ROWS, int K, class Gates>
+FORGE_DEVICE void sum_block(const GateSums<K>& sums, Gates gates) {
+    constexpr float kLog2E = 1.44269504f;
+    constexpr int kRows = GateSums<K>::kBlock;
+    static_assert(kWarps == GateSums<K>::kBlocks);
+    const int block = warp(), row0 = block * kRows;
+#pragma unroll 1
+    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
+        vec sum = broadcast(kRoundedUp);
+#pragma unroll ROWS
+        for (int i = row0; i < row0 + kRows; ++i) {
+            const vec g = each(gates(i, d), [](float x) { return ptx::maximum_or_nan(x, -126.0f); });
+            sum = sum + g * broadcast(kLog2E);
+            store(sums.at(i, d), sum);
         }
         store(sums.total(block, d), sum - broadcast(kRoundedUp));
     }
 }
 
-/// The same in short loops, for kernels whose text is long.
-template <int K>
-FORGE_DEVICE void sum_gates_briefly(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride,
-                                    int rows, int cols = K) {
-    constexpr float kLog2E = 1.44269504f;
-    constexpr int kRows = GateSums<K>::kBlock;
-    const int block = warp(), row0 = block * kRows;
-    const bool vectors =
-        col_stride == 1 && (reinterpret_cast<Size>(gates) | row_stride * 4) % 16 == 0 && cols % kWidth == 0;
-#pragma unroll 1
-    for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
-        const float* from = gates + row0 * row_stride + d * col_stride;
-        if (vectors && row0 + kRows <= rows && d < cols) {
-            vec g[kRows];  // all are asked for before the first is used
+}  // namespace detail
+
+/// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride] in
+/// global memory, of 0 for i >= rows and d >= cols. ROWS of a block at a time: fewer are a shorter text.
+template <int ROWS = 16, int K>
+FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
+                            int cols = K) {
+    detail::bring_gates(sums, gates, row_stride, col_stride, rows, cols);
+    detail::sum_block<ROWS>(sums, [&](int i, int d) { return load(sums.at(i, d)); });
+}
+
+/// The same of gates in shared memory.
+template <int ROWS = 16, int K>
+FORGE_DEVICE void sum_gates_of_tile(const GateSums<K>& sums, const float* gates, int row_stride, int col_stride) {
+    detail::sum_block<ROWS>(sums, [&](int i, int d) {
+        const float* const from = gates + i * row_stride + d * col_stride;
+        vec x;
 #pragma unroll
-            for (int i = 0; i < kRows; ++i, from += row_stride) g[i] = load(from);
-#pragma unroll
-            for (int i = 0; i < kRows; ++i) store(sums.at(row0 + i, d), g[i]);
-        } else {
-            detail::gather_gates(sums, from, row_stride, col_stride, row0, d, rows, cols);
-        }
-        vec sum = broadcast(kRoundedUp);
-#pragma unroll 2
-        for (int i = 0; i < kRows; ++i) {
-            const vec g = each(load(sums.at(row0 + i, d)), [](float x) { return ptx::maximum_or_nan(x, -126.0f); });
-            sum = sum + g * broadcast(kLog2E);
-            store(sums.at(row0 + i, d), sum);
-        }
-        store(sums.total(block, d), sum - broadcast(kRoundedUp));
-    }
+        for (int l = 0; l < kWidth; ++l) x.x[l] = from[l * col_stride];
+        return x;
+    });
 }
 
 /// The factors of this warp's block, from the totals as every thread sees them; for this warp. `whole`, if not null,

@@ -55,14 +55,14 @@ std::string DecayGroups::sums(const DecayGroup& group) const {
 
 void DecayGroups::sum(const std::string& sums, ValueId gates, const char* rows) const {
     const Op& op = fn_.op(gates);
-    const bool global = op.layout->space == Space::Spill;
-    const std::string from =
-        global ? FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op), op.attrs.at)
-               : fmt::format("{}, {}, {}", tile_pointer(fn_, gates, c_.names), op.layout->strides[0],
-                             op.layout->strides[1]);
-    const std::string part = global ? columns_of(gates) : "";
-    c_.out.line("sum_gates{}({}, {}, {}{});", c_.long_text() ? "_briefly" : "", sums, from, global ? rows : "kChunk",
-                part);
+    const char* const rows_at_once = c_.long_text() ? "<2>" : "";
+    if (op.layout->space == Space::Spill)
+        c_.out.line("sum_gates{}({}, {}, {}{});", rows_at_once, sums,
+                    FragmentInputs::token_matrix(c_.plan, op.attrs.name, transfers_.tensor_of(op), op.attrs.at), rows,
+                    columns_of(gates));
+    else
+        c_.out.line("sum_gates_of_tile{}({}, {}, {}, {});", rows_at_once, sums, tile_pointer(fn_, gates, c_.names),
+                    op.layout->strides[0], op.layout->strides[1]);
 }
 
 /// `, …`: the columns that an input has, where those are not all.
@@ -93,6 +93,7 @@ void DecayGroups::apply(ValueId v) const {
 
 std::string DecayGroups::rows_to(ValueId rows) const {
     if (rows == ir::kNoValue) return "NoRows{}";
+    if (c_.is_operand(rows)) return fmt::format("RowsIn{{{}}}", c_.name(rows));
     const auto result =
         std::find_if(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) { return r.value == rows; });
     const ValueId scale = fn_.op(rows).args[2];

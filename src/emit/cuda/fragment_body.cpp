@@ -144,6 +144,19 @@ void FragmentBody::pack_what_is_read(ValueId v) {
     }
 }
 
+/// What nothing but products will read.
+void FragmentBody::pack_what_is_multiplied(ValueId v) {
+    if (!ir::is_elementwise(fn_.op(v).code) || !c_.is_fragment(v) || plan_.schedule.operand_parts > 1) return;
+    bool multiplied = false;
+    for (ValueId u = v + 1; u < fn_.size(); ++u) {
+        const auto read = tile::tiles_read_by(fn_, u);
+        if (std::find(read.begin(), read.end(), v) == read.end()) continue;
+        if (!ir::is_matmul(fn_.op(u).code) || first_operand(fn_.op(u)) != v) return;
+        multiplied = true;
+    }
+    if (multiplied) pack(v);
+}
+
 /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
 /// products wrote.
 void FragmentBody::pack_states() {
@@ -178,6 +191,7 @@ void FragmentBody::operation(ValueId v) {
         else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
         else if (!c_.kernel.tiles.joined.contains(v)) compute(v);
         if (takes() && roles_->by_tiles) pack_what_is_read(v);
+        if (!plan::in_order(loop_)) pack_what_is_multiplied(v);
     }
     for (const ir::Result& r : fn_.results)
         if (r.value == v) store_result(r);
@@ -217,6 +231,7 @@ void FragmentBody::decay_group(const tile::DecayGroup& group) {
     kernel::append(reads, room);
     for (const ValueId v : group.members())
         if (c_.is_fragment(v)) kernel::append(writes, c_.held(v));
+        else if (c_.is_operand(v)) kernel::append(writes, c_.memory(v));
     c_.next("decay_products", reads, writes);
     decays_.multiply(group);
 }

@@ -35,6 +35,7 @@ class FragmentBody {
     void declare_images();
     void pack_states();
     void pack_what_is_read(ir::ValueId v);
+    void pack_what_is_multiplied(ir::ValueId v);
     void split_what_is_read(ir::ValueId v);
     void split(ir::ValueId v);
 

@@ -56,8 +56,8 @@ struct ScanTimes {
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
     double block_common, block_product, block_matrix;
 
-    // A chunk of a scan that has work ahead.
-    double beside_product, beside_kilobyte;  ///< … of what was made ahead
+    // A chunk of a scan that has work ahead: of what was made ahead, and what two stages cost that three do not.
+    double beside_product, beside_kilobyte, beside_wait;
 };
 
 /// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
@@ -101,7 +101,8 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .block_product = 0.43,
                              .block_matrix = 0.1,
                              .beside_product = 0.2,
-                             .beside_kilobyte = 0.008};
+                             .beside_kilobyte = 0.008,
+                             .beside_wait = 0.2};
 
 /// What predictions of whole calls need besides (`forge cost`); schedules do not depend on these.
 struct CallTimes {

@@ -147,6 +147,24 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     return s;
 }
 
+/// Inverses multiplied ahead by what multiplies their products, if scans are over sooner so.
+template <class Fit>
+Schedule with_folded_factors(const Schedule& roles, Fit fit, const FitWishes& wishes, const SharedMemory& memory,
+                             const MakePlan& make_plan) {
+    if (!roles.share) return roles;
+    const auto takes = [&](const Schedule& s) {
+        return microseconds_of_scan_and_work(make_plan(s), wishes, memory.multiprocessors);
+    };
+    try {
+        Schedule folded = roles;
+        folded.folds = true;
+        folded = fit(folded);
+        return takes(folded) < takes(roles) ? folded : roles;
+    } catch (const Refused&) {
+        return roles;
+    }
+}
+
 /// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
 std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pass, const FitWishes& wishes,
                                            const SharedMemory& memory, const MakePlan& make_plan) {
@@ -212,8 +230,11 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     const bool pay = segments > (s.share ? 2 : 1) && times.pay();
     const Schedule tried = with_segments(s, segments, pay, rest, held, memory, wishes);
     const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
-    const Schedule roles =
-        joined_apart ? with_summaries(tried, memory, definition, make_plan) : with_roles(tried, memory, make_plan);
+    const auto fit = [&](const Schedule& wanted) {
+        return joined_apart ? with_summaries(wanted, memory, definition, make_plan)
+                            : with_roles(wanted, memory, make_plan);
+    };
+    const Schedule roles = with_folded_factors(fit(tried), fit, wishes, memory, make_plan);
     const plan::Plan plan = make_plan(roles);
     if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
         if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;

@@ -14,6 +14,9 @@ namespace {
 using ir::Opcode;
 using tile::kBlock;
 
+/// With fewer a scan waits for what a chunk reads: its memory is free only when the last group is done with it.
+constexpr int kStagesInTime = 3;
+
 /// What a chunk of one head moves between global memory and kernels, in bytes.
 double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes) {
     double bytes = 0;
@@ -103,7 +106,10 @@ namespace {
 /// Of operations alone.
 double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
     constexpr double kOfFurther = 0.5;  // of a product's time, of each further product of parts
-    const double products = 1 + kOfFurther * (tile::products_of_parts(fn) - 1);
+    const auto products = [&](const ir::Op& op) {
+        const auto parts = [&](std::size_t i) { return fn.op(op.args[i]).layout->parts; };
+        return 1 + kOfFurther * (tile::products_of_parts(parts(0), parts(1)) - 1);
+    };
     double sum = 0;
     bool decays = false;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
@@ -111,7 +117,7 @@ double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
         if (roles && !roles->does(tile::Roles::kGives, v)) continue;
         if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply)
             sum += std::exchange(decays, true) ? kH200.ahead_more_decays : kH200.ahead_decays;
-        else if (ir::is_matmul(op.code)) sum += kH200.ahead_product * products;
+        else if (ir::is_matmul(op.code)) sum += kH200.ahead_product * products(op);
         else if (op.code == Opcode::Inverse) sum += kH200.ahead_inverse;
         else if (op.code == Opcode::DecayMask) sum += kH200.ahead_mask;
     }
@@ -162,6 +168,20 @@ double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
     for (const plan::SpillSlot& spill : plan.spills)
         sum += kH200.beside_kilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
     return sum;
+}
+
+double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+    const plan::Kernel& scan = plan.kernels.back();
+    const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks);
+    const double chunk = microseconds_of_chunk(plan, scan.tiles.fn) +
+                         (plan.schedule.stages < kStagesInTime ? kH200.beside_wait : 0),
+                 chain = static_cast<double>(chunks) * chunk;
+    double work = chain * static_cast<double>(tasks * plan.schedule.tiles);
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.loop == plan::Loop::Chunks)
+            work += microseconds_ahead(kernel.tiles.fn) * static_cast<double>(tasks * chunks);
+    return std::max(chain, work / multiprocessors);
 }
 
 }  // namespace forge::target

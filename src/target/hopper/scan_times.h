@@ -56,6 +56,10 @@ double microseconds_of_block(const plan::Kernel& kernel);
 /// What a chunk takes the scan for which a plan has work ahead.
 double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
 
+/// When such a scan is over, one pass of whose tasks have multiprocessors of their own, and the work ahead of it, which
+/// the others do meanwhile.
+double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
+
 /// The times of all kernels and of the call, in a cost in which everything is counted.
 void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu);
 
