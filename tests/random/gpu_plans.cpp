@@ -61,17 +61,20 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
     plan::Schedule s = plan.schedule;
     const bool outputs_apart = s.strategy == plan::Strategy::Fused || s.strategy == plan::Strategy::Decoupled,
                back = graph::has_saved_states(program);
-    if (!s.warp_groups() || !outputs_apart || s.far_blocks > 0) return plan;
+    if (!s.warp_groups() || s.far_blocks > 0) return plan;
     bool other = false;
     const auto flips = [&](const char* what) { return d.flip(name + what, kSeldom) && (other = true); };
-    if (flips(".scans_apart")) s.scans_apart = true;
-    if (back && s.strategy == plan::Strategy::Fused && !s.between && flips(".between"))
-        if (const auto trailing = graph::trailing_states(program, s.tile_axis, true, graph::Sums::Ahead))
-            s.between = s.share = true, s.trailing = *trailing;
-    if (!s.producer && flips(".late")) s.wide_late = s.all_late = true;
-    if (flips(".halved"))
-        for (const plan::Kernel& kernel : plan.kernels)
-            if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
+    if (outputs_apart) {
+        if (flips(".scans_apart")) s.scans_apart = true;
+        if (back && s.strategy == plan::Strategy::Fused && !s.between && flips(".between"))
+            if (const auto trailing = graph::trailing_states(program, s.tile_axis, true, graph::Sums::Ahead))
+                s.between = s.share = true, s.trailing = *trailing;
+        if (!s.producer && flips(".late")) s.wide_late = s.all_late = true;
+        if (flips(".halved"))
+            for (const plan::Kernel& kernel : plan.kernels)
+                if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
+    }
+    if (s.share && s.beside_groups == 0 && flips(".folds")) s.folds = !s.folds;
     if (!other) return plan;
     try {
         plan::Plan made = plan::make_plan(def, program, plan.sizes, s);
