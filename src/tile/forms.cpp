@@ -162,7 +162,8 @@ void Forms::decide(ValueId v) {
     const Op& op = fn_.op(v);
     decided_[index(v)] = true;
     if (op.code == Opcode::Param) form_[index(v)] = parameter(v);
-    else if (op.code == Opcode::Constant || op.code == Opcode::Identity) form_[index(v)] = Space::Reg;
+    else if (op.code == Opcode::Constant || op.code == Opcode::Identity)
+        form_[index(v)] = Space::Reg;  // NOLINT(bugprone-branch-clone): what comes between is asked first
     else if (ir::is_view(op.code) && fn_.op(op.args[0]).code == Opcode::Identity)
         refuse(Reason::PartOfIdentity, ir::described(fn_, v));
     else if (ir::is_view(op.code))  // of a number, or of what will be a tile because a view reads it
