@@ -147,21 +147,25 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     return s;
 }
 
-/// Inverses multiplied ahead by what multiplies their products, if scans are over sooner so.
+/// With inverses that are multiplied ahead by what multiplies their products, if scans are over sooner so; nullopt
+/// else.
 template <class Fit>
-Schedule with_folded_factors(const Schedule& roles, Fit fit, const FitWishes& wishes, const SharedMemory& memory,
-                             const MakePlan& make_plan) {
-    if (!roles.share) return roles;
-    const auto takes = [&](const Schedule& s) {
-        return microseconds_of_scan_and_work(make_plan(s), wishes, memory.multiprocessors);
+std::optional<Schedule> with_folded_factors(const plan::Plan& plan, Fit fit, const FitWishes& wishes,
+                                            const SharedMemory& memory, const MakePlan& make_plan) {
+    const auto& ops = plan.program.ops;
+    const bool inverts =
+        std::any_of(ops.begin(), ops.end(), [](const ir::Op& op) { return op.code == ir::Opcode::Inverse; });
+    if (!plan.schedule.share || !inverts) return std::nullopt;
+    const auto takes = [&](const plan::Plan& made) {
+        return microseconds_of_scan_and_work(made, wishes, memory.multiprocessors);
     };
     try {
-        Schedule folded = roles;
+        Schedule folded = plan.schedule;
         folded.folds = true;
         folded = fit(folded);
-        return takes(folded) < takes(roles) ? folded : roles;
+        return takes(make_plan(folded)) < takes(plan) ? std::optional(folded) : std::nullopt;
     } catch (const Refused&) {
-        return roles;
+        return std::nullopt;
     }
 }
 
@@ -234,8 +238,10 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
         return joined_apart ? with_summaries(wanted, memory, definition, make_plan)
                             : with_roles(wanted, memory, make_plan);
     };
-    const Schedule roles = with_folded_factors(fit(tried), fit, wishes, memory, make_plan);
-    const plan::Plan plan = make_plan(roles);
+    Schedule roles = fit(tried);
+    plan::Plan plan = make_plan(roles);
+    if (const auto folded = with_folded_factors(plan, fit, wishes, memory, make_plan))
+        roles = *folded, plan = make_plan(roles);
     if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
         if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
     return with_work_beside(roles, plan, wishes, memory);
