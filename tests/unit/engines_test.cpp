@@ -8,9 +8,9 @@
 namespace forge::tests {
 namespace {
 
-constexpr int kGroups = 6;
+constexpr int kGroups = 8;
 
-/// Every sixth program each: planning them all takes a minute, with sanitizers ten.
+/// Every eighth program each: planning them all takes a minute, with sanitizers ten.
 class Engines : public testing::TestWithParam<int> {};
 
 TEST_P(Engines, AreThoseOfTheTable) {
