@@ -240,10 +240,15 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     };
     Schedule roles = fit(tried);
     plan::Plan plan = make_plan(roles);
+    if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
+        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) {
+            const auto again = [&](const Schedule& wanted) {
+                return with_summaries(wanted, memory, definition, make_plan);
+            };
+            return with_folded_factors(make_plan(*cut), again, wishes, memory, make_plan).value_or(*cut);
+        }
     if (const auto folded = with_folded_factors(plan, fit, wishes, memory, make_plan))
         roles = *folded, plan = make_plan(roles);
-    if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
-        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) return *cut;
     return with_work_beside(roles, plan, wishes, memory);
 }
 

@@ -176,12 +176,13 @@ double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wi
                        tasks = std::max<std::int64_t>(1, wishes.expected_tasks);
     const double chunk = microseconds_of_chunk(plan, scan.tiles.fn) +
                          (plan.schedule.stages < kStagesInTime ? kH200.beside_wait : 0),
-                 chain = static_cast<double>(chunks) * chunk;
-    double work = chain * static_cast<double>(tasks * plan.schedule.tiles);
+                 chain = static_cast<double>(chunks / std::max<std::int64_t>(1, plan.schedule.segments)) * chunk;
+    double ahead = 0;
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.graph.loop == plan::Loop::Chunks)
-            work += microseconds_ahead(kernel.tiles.fn) * static_cast<double>(tasks * chunks);
-    return std::max(chain, work / multiprocessors);
+            ahead += microseconds_ahead(kernel.tiles.fn) * static_cast<double>(tasks * chunks) / multiprocessors;
+    if (plan.schedule.segments > 1) return ahead + chain;
+    return std::max(chain, ahead + chain * static_cast<double>(tasks * plan.schedule.tiles) / multiprocessors);
 }
 
 }  // namespace forge::target

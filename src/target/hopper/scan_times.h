@@ -56,8 +56,8 @@ double microseconds_of_block(const plan::Kernel& kernel);
 /// What a chunk takes the scan for which a plan has work ahead.
 double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
 
-/// When such a scan is over, one pass of whose tasks have multiprocessors of their own, and the work ahead of it, which
-/// the others do meanwhile.
+/// When such a scan is over, the tasks of which have multiprocessors of their own, and the work ahead of it, which the
+/// others do meanwhile; segments leave none over.
 double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
 
 /// The times of all kernels and of the call, in a cost in which everything is counted.
