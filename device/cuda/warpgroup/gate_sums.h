@@ -48,7 +48,7 @@ FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size 
 }
 
 /// Gates of a warp's block from global memory to where their sums will lie, by the threads that will sum them: past the
-/// first-level cache, of which kernels that fill shared memory leave little, and whose sets rows far apart share.
+/// first-level cache, and through no registers.
 template <int K>
 FORGE_DEVICE void bring_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
                               int cols) {

@@ -144,7 +144,7 @@ void FragmentBody::pack_what_is_read(ValueId v) {
     }
 }
 
-/// What nothing but products will read.
+/// The same of what this operation has made, if nothing but products will read it.
 void FragmentBody::pack_what_is_multiplied(ValueId v) {
     if (!ir::is_elementwise(fn_.op(v).code) || !c_.is_fragment(v) || plan_.schedule.operand_parts > 1) return;
     bool multiplied = false;

@@ -233,20 +233,16 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     // Work ahead fills the GPU; two segments shorten what is left too little.
     const bool pay = segments > (s.share ? 2 : 1) && times.pay();
     const Schedule tried = with_segments(s, segments, pay, rest, held, memory, wishes);
-    const bool joined_apart = tried.strategy == Strategy::Segmented && tried.summaries == 0;
     const auto fit = [&](const Schedule& wanted) {
+        const bool joined_apart = wanted.strategy == Strategy::Segmented && wanted.summaries == 0;
         return joined_apart ? with_summaries(wanted, memory, definition, make_plan)
                             : with_roles(wanted, memory, make_plan);
     };
     Schedule roles = fit(tried);
     plan::Plan plan = make_plan(roles);
     if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
-        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan)) {
-            const auto again = [&](const Schedule& wanted) {
-                return with_summaries(wanted, memory, definition, make_plan);
-            };
-            return with_folded_factors(make_plan(*cut), again, wishes, memory, make_plan).value_or(*cut);
-        }
+        if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan))
+            return with_folded_factors(make_plan(*cut), fit, wishes, memory, make_plan).value_or(*cut);
     if (const auto folded = with_folded_factors(plan, fit, wishes, memory, make_plan))
         roles = *folded, plan = make_plan(roles);
     return with_work_beside(roles, plan, wishes, memory);

@@ -106,9 +106,13 @@ namespace {
 /// Of operations alone.
 double microseconds_of(const ir::Function& fn, const tile::Roles* roles) {
     constexpr double kOfFurther = 0.5;  // of a product's time, of each further product of parts
-    const auto products = [&](const ir::Op& op) {
-        const auto parts = [&](std::size_t i) { return fn.op(op.args[i]).layout->parts; };
-        return 1 + kOfFurther * (tile::products_of_parts(parts(0), parts(1)) - 1);
+    const int of_all = tile::products_of_parts(fn);
+    const auto products = [&](const ir::Op& op) {  // more of inverses, which are operands in shared memory
+        const auto parts = [&](std::size_t i) {
+            const ir::Layout& layout = *fn.op(op.args[i]).layout;
+            return layout.space == ir::Layout::Space::Operand ? layout.parts : 1;
+        };
+        return 1 + kOfFurther * (std::max(of_all, tile::products_of_parts(parts(0), parts(1))) - 1);
     };
     double sum = 0;
     bool decays = false;
