@@ -113,6 +113,7 @@ class Run {
                 return true;
             case Kind::Issue:
                 self.products.push_back(start(t, e)), touch_all(t, self.products.back(), e, true);
+                if (s.over) finish(t, 0);
                 return true;
             case Kind::BulkCopy:
                 bulk_copy(t, e);
@@ -125,8 +126,7 @@ class Run {
                     for (const int actor : self.copies.front()) has_ended(t, actor);
                 return true;
             case Kind::Finish:
-                for (; self.products.size() > static_cast<std::size_t>(s.pending); self.products.pop_front())
-                    has_ended(t, self.products.front());
+                finish(t, static_cast<std::size_t>(s.pending));
                 return true;
             case Kind::StoresRead:
                 for (; self.stores.size() > static_cast<std::size_t>(s.pending); self.stores.pop_front())
@@ -166,6 +166,11 @@ class Run {
                 return true;
         }
         return true;
+    }
+
+    void finish(int t, std::size_t pending) {
+        for (auto& products = state(t).products; products.size() > pending; products.pop_front())
+            has_ended(t, products.front());
     }
 
     void has_ended(int t, int actor) {

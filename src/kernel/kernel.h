@@ -107,6 +107,7 @@ struct Statement {
     int pending = 0;
     int ahead = 0;                         ///< Use: of which chunk; Arrive and Wait: of which round, from the chunk's
     bool copied = false;                   ///< Keep: into other registers
+    bool over = false;                     ///< Issue: it waits for the product, and for those before
     std::vector<std::string> values = {};  ///< Finish: that have come; Keep: to and from
     // Loop: its first chunk, and one more for each group before this one with its role; how many, 0: to the end.
     int first = 0, step = 1, count = 0;

@@ -89,6 +89,7 @@ class Parser {
         if (accept("by_turns")) return s.by_turns = true;
         if (accept("of_tasks")) return s.tasks = true;
         if (accept("within")) return s.within = true;
+        if (accept("over")) return s.over = true;
         if (accept("of") || accept("and")) return s.values.push_back(name()), true;
         if (!is_word() || peek() != '.') return false;
         s.channel = word(), expect(".");

@@ -46,6 +46,7 @@ std::string attributes(const Statement& s) {
     put(s.pending != 0, fmt::format("pending {}", s.pending));
     put(s.ahead != 0, fmt::format("ahead {}", s.ahead));
     put(s.copied, "copied");
+    put(s.over, "over");
     put(s.first != 0, fmt::format("from {}", s.first));
     put(s.step != 1, fmt::format("step {}", s.step));
     put(s.count != 0, fmt::format("count {}", s.count));

@@ -170,8 +170,9 @@ class Synchroniser {
         if (!channel.empty()) add(done, with_channel(Kind::Wait, channel, Side::Empty));
         else before(s, done);
         if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
-        if (s.kind == Kind::Issue && products_apart()) finish(products_.size(), done);
-        if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
+        if (s.kind == Kind::Issue && (s.over || products_apart())) finish(products_.size(), done);
+        if (s.kind == Kind::Issue && s.over) append(read_, in_memory(s.reads));
+        else if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
         if (s.kind == Kind::Store) stores_.push_back(in_memory(s.reads));
         const int indent = indent_;
         done.push_back(std::move(s));

@@ -358,6 +358,25 @@ Function with_late_loads(const Function& fn) {
     return ir::permuted(fn, order);
 }
 
+/// How the operations of a chunk stand to the states before it.
+struct StateReaders {
+    std::vector<ValueId> products;     ///< that take a state as their first operand
+    std::vector<ValueId> overwriters;  ///< whose results may have a state's registers
+};
+StateReaders readers_of_states(const Function& fn) {
+    StateReaders readers;
+    const auto is_state = [&](ValueId v) {
+        return fn.op(v).code == Opcode::Param && is_fragment(fn.op(v).layout->space);
+    };
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        const bool product = ir::is_matmul(op.code);
+        if (product && is_state(op.args[op.layout->space == Space::Transposed ? 1 : 0])) readers.products.push_back(v);
+        else if (std::any_of(op.args.begin(), op.args.end(), is_state)) readers.overwriters.push_back(v);
+    }
+    return readers;
+}
+
 }  // namespace
 
 Function overlapped(const Function& fn, bool alone, const Roles* roles) {
@@ -369,6 +388,26 @@ Function overlapped(const Function& fn, bool alone, const Roles* roles) {
 }
 Function with_few_registers(const Function& fn, const Roles& roles) {
     return with_late_loads(with_states_first(fn, roles));
+}
+Function with_states_read_first(const Function& fn) {
+    std::vector<ValueId> carried, first, order;
+    for (const ir::Result& r : fn.results)
+        if (is_carried(r.role)) carried.push_back(r.value);
+    const StateReaders readers = readers_of_states(fn);
+    const std::vector<bool> next = ir::needed_for(fn, carried), follows = ir::depends_on(fn, readers.products),
+                            overwrites = ir::depends_on(fn, readers.overwriters);
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const auto i = static_cast<std::size_t>(v);
+        if (next[i] && follows[i] && !overwrites[i]) first.push_back(v);
+    }
+    const std::vector<bool> chain = ir::needed_for(fn, first), reads = ir::needed_for(fn, readers.products);
+    const auto turn = [&](ValueId v) {
+        const auto i = static_cast<std::size_t>(v);
+        return fn.op(v).code == Opcode::Param ? 0 : chain[i] ? 1 : reads[i] ? 2 : next[i] ? 3 : 4;
+    };
+    for (ValueId v = 0; v < fn.size(); ++v) order.push_back(v);
+    std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) { return turn(a) < turn(b); });
+    return with_late_loads(ir::permuted(fn, order));
 }
 Function thrifty(const Function& fn) { return Thrifty(fn).run(); }
 

@@ -31,6 +31,9 @@ ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, cons
 ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
 /// The same operations in an order in which groups that share a block of tiles need fewer registers.
 ir::Function with_few_registers(const ir::Function& fn, const Roles& roles);
+/// … of tiles that have nothing in common: what reads a state comes before the next one, which may then have its
+/// registers.
+ir::Function with_states_read_first(const ir::Function& fn);
 /// An order that needs little shared memory, for tasks of a single chunk: as many of them run on a multiprocessor at a
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);

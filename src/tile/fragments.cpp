@@ -275,7 +275,8 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
         }
         const Roles roles = divided(formed);
         const Function order = overlapped(formed, true, &roles);
-        return by_tiles ? with_few_registers(order, divided(order)) : order;
+        if (!by_tiles) return order;
+        return roles.in_pieces.empty() ? with_few_registers(order, divided(order)) : with_states_read_first(order);
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {

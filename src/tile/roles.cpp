@@ -163,8 +163,9 @@ class ByTiles : Division {
             pass_operands(v);
             get_operands(v);
         }
-        if (roles_.passed.empty()) refuse(Reason::NothingInCommon);
         leave_to_takers();
+        if (std::none_of(roles_.of.begin(), roles_.of.end(), [](std::uint8_t of) { return (of & Roles::kGives) != 0; }))
+            roles_.first_taker = 1, find_wide_states();
         return std::move(roles_);
     }
 
@@ -178,6 +179,16 @@ class ByTiles : Division {
         const auto needed = ir::needed_for(fn_, given);
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (!needed[static_cast<std::size_t>(v)]) role(v) &= static_cast<std::uint8_t>(~Roles::kGives);
+    }
+
+    /// Of a group that has 216 registers.
+    void find_wide_states() {
+        constexpr std::int64_t kWholeFloats = std::int64_t{64} * 128;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            const bool state = is_param(v) && is_carried(op.attrs.role) && is_fragment(op.layout->space);
+            if (state && size_of(op.type, 0) * size_of(op.type, 1) > kWholeFloats) roles_.in_pieces.insert(v);
+        }
     }
 
     [[nodiscard]] std::vector<bool> made_of_parameters() const {

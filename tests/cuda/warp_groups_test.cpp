@@ -30,7 +30,8 @@ namespace forge::tests {
 namespace {
 
 constexpr target::SharedMemory kHopper{220 * 1024, 132, 227 * 1024};
-constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or one
+constexpr std::int64_t kFewTasks = 32, kManyTasks = 512;  ///< several warp groups per task, or blocks of tasks
+constexpr std::int64_t kFewTokens = 1024;                 ///< work ahead of which is over as soon as its scan
 
 struct Case {
     std::int64_t k = 128, v = 128;
@@ -117,7 +118,8 @@ TEST(WarpGroupVariants, AreThoseOfMatrixStates) {
 // Two groups make outputs where there is room for them, and the states need few registers.
 TEST(WarpGroupRoles, AreAsManyAsFit) {
     const auto groups = [](const char* name) {
-        return plan_for(program_named(name), with_strategy(plan::Strategy::OnePass)).schedule.output_groups;
+        return plan_for(program_named(name), {.strategy = plan::Strategy::OnePass, .tokens = kFewTokens})
+            .schedule.output_groups;
     };
     for (const char* name : {"linear_attention", "retnet", "scalar_gla", "gla"}) EXPECT_EQ(groups(name), 2) << name;
     for (const char* name : {"gated_delta_net", "kda", "squashed"}) EXPECT_EQ(groups(name), 1) << name;
@@ -158,13 +160,15 @@ TEST(WarpGroupRoles, LeaveMultiprocessorsToWorkBesideThem) {
     EXPECT_EQ(beside("scalar_gla", plan::Strategy::OnePass, kFewTasks), 0);  // has none
 }
 
-// Few tasks have several warp groups each. Of many a block has two, with what they have in common, unless that takes
-// long steps of channels, or registers do not suffice; or one warp group has each.
+// Few tasks have several warp groups each. Of many a block has two, with what they have in common, or, if that takes
+// long steps of channels, or registers do not suffice, with what is made of it ahead; or one warp group has each.
 TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
     for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6",
                              "delta_net", "gated_delta_net", "kda"}) {
         const Entry entry = program_named(name);
-        EXPECT_GT(plan_for(entry, with_strategy(plan::Strategy::OnePass)).schedule.output_groups, 0) << name;
+        EXPECT_GT(
+            plan_for(entry, {.strategy = plan::Strategy::OnePass, .tokens = kFewTokens}).schedule.output_groups, 0)
+            << name;
         EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0)
             << name;
     }
@@ -174,10 +178,34 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
     for (const char* name : {"linear_attention", "retnet", "scalar_gla", "delta_net", "gated_delta_net"}) {
         EXPECT_EQ(tiles(name, {.tasks = kManyTasks}), 2) << name;
         EXPECT_EQ(tiles(name, {.v = 64, .tasks = kManyTasks}), 1) << name;
-        EXPECT_EQ(tiles(name, {.k = 256, .tasks = kManyTasks}), 1) << name;
         EXPECT_EQ(tiles(name, {.tasks = kFewTasks}), 1) << name;
     }
-    for (const char* name : {"gla", "kda"}) EXPECT_EQ(tiles(name, {.tasks = kManyTasks}), 1) << name;
+}
+
+// What tiles have in common is made ahead where one group beside them would be too slow, or have no registers: then
+// states are wide, and products take them in pieces. Where the work is long beside the scan's chain, few tasks have
+// such blocks, too: they leave more multiprocessors to it.
+TEST(WarpGroupRoles, AreTilesAloneWhereAllElseIsAhead) {
+    const auto apart = [](const char* name, const Case& c) {
+        const plan::Plan plan = plan_for(program_named(name), c);
+        return plan.kernels.back().has_tiles_apart();
+    };
+    const auto in_pieces = [](const char* name, const Case& c) {
+        return plan_for(program_named(name), c).kernels.back().tiles.roles->in_pieces.size();
+    };
+    for (const char* name : {"gla", "rwkv6", "kda"}) EXPECT_TRUE(apart(name, {.tasks = kManyTasks})) << name;
+    for (const char* name : {"retnet", "scalar_gla", "gla", "delta_net", "gated_delta_net"}) {
+        const Case wide = {.k = 256, .v = 512, .tasks = kManyTasks};
+        EXPECT_TRUE(apart(name, wide)) << name;
+        EXPECT_EQ(in_pieces(name, wide), 1) << name;
+        EXPECT_FALSE(apart(name, {.k = 256, .v = 64, .tasks = kManyTasks})) << name;  // there is one tile
+    }
+    EXPECT_TRUE(apart("gla", {.tasks = kFewTasks}));
+    EXPECT_EQ(in_pieces("gla", {.tasks = kFewTasks}), 0);
+    EXPECT_FALSE(apart("gla", {.tasks = kFewTasks, .tokens = kFewTokens}));
+    EXPECT_FALSE(apart("gated_delta_net", {.tasks = kFewTasks}));
+    EXPECT_TRUE(apart("gated_delta_net", {.tasks = 96, .tokens = 8192}));   // of which the chain is short beside the work
+    EXPECT_FALSE(apart("gated_delta_net", {.tasks = 128, .tokens = 8192}));
 }
 
 // A task that has its multiprocessor to itself, be it that a second one does not fit; so have programs with several
@@ -186,8 +214,8 @@ TEST(WarpGroupRoles, AreAProducerWhereOneGroupIsAlone) {
     const auto producer = [](const char* name, const Case& c) {
         return plan_for(program_named(name), c).schedule.producer;
     };
-    EXPECT_TRUE(producer("retnet", {.k = 256, .v = 512, .tasks = kManyTasks}));
-    EXPECT_FALSE(producer("gla", {.tasks = kManyTasks}));
+    EXPECT_TRUE(producer("retnet", {.k = 256, .v = 64, .tasks = kManyTasks}));
+    EXPECT_FALSE(producer("gla", {.v = 64, .tasks = kManyTasks}));
     for (const char* name : {"delta_product", "several_rows", "last_rows"})
         EXPECT_TRUE(producer(name, {.tokens = 8192})) << name;
 }
@@ -241,6 +269,7 @@ struct Compiled {
     plan::Strategy strategy = plan::Strategy::OnePass;
     std::int64_t tasks = kFewTasks;
     DType dtype = BF16;
+    std::int64_t k = 128, v = 128;
 };
 
 void PrintTo(const Compiled& c, std::ostream* out) {
@@ -254,7 +283,8 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
         GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
     const Compiled& c = GetParam();
     const plan::Plan plan =
-        plan_for(program_named(c.program), Case{.dtype = c.dtype, .strategy = c.strategy, .tasks = c.tasks});
+        plan_for(program_named(c.program),
+                 Case{.k = c.k, .v = c.v, .dtype = c.dtype, .strategy = c.strategy, .tasks = c.tasks});
     const build::CudaBinary binary =
         build::build_cuda_binary(c.program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size() + (plan.has_end() ? 1 : 0)) << binary.report;
@@ -279,11 +309,15 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                                          Compiled{"gla", plan::Strategy::OnePass, kFewTasks, F16},
                                          Compiled{"rwkv6", plan::Strategy::OnePass, kManyTasks, F16},
                                          Compiled{"kda", plan::Strategy::OnePass, kFewTasks, F16},
-                                         Compiled{"kda", plan::Strategy::OnePass, kManyTasks, F16}),
+                                         Compiled{"kda", plan::Strategy::OnePass, kManyTasks, F16},
+                                         Compiled{"retnet", plan::Strategy::OnePass, kManyTasks, BF16, 256, 512},
+                                         Compiled{"gla", plan::Strategy::OnePass, kManyTasks, BF16, 256, 512},
+                                         Compiled{"delta_net", plan::Strategy::OnePass, kManyTasks, BF16, 256, 256}),
                          [](const auto& test) {
                              return test.param.program +
                                     (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
-                                    (test.param.tasks == kFewTasks ? "" : "_one_group") +
+                                    (test.param.tasks == kFewTasks ? "" : "_many") +
+                                    (test.param.k == 128 ? "" : "_wide") +
                                     (test.param.dtype == F16 ? "_f16" : "");
                          });
 

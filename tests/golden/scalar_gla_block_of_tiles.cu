@@ -47,8 +47,8 @@ using namespace forge::cuda;
 FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call call, const __grid_constant__ TensorMaps maps) {
     extern __shared__ __align__(1024) float scratch[];
     const Size task = blockIdx.x;
-    constexpr int kChunk = 64, kStages = 4, kTiles = 2, kBuffers = 1;
-    const Task at = with_own_tile<kTiles>(scan_task(call, task));
+    constexpr int kChunk = 64, kStages = 4, kTiles = 2, kFirstOfTiles = 2, kBuffers = 1;
+    const Task at = with_own_tile<kTiles, kFirstOfTiles>(scan_task(call, task));
     if (at.idle) return;
     const float t_scale = call.scalars[0];
     const auto rows_of = [&](Size row) { return static_cast<int>(at.tokens - row < kChunk ? at.tokens - row : kChunk); };
@@ -162,7 +162,7 @@ FORGE_KERNEL_OF(4, 1) void forge_scalar_gla_scan(const __grid_constant__ Call ca
             [[maybe_unused]] float* const arrived = scratch + stage.at * 12288;
             [[maybe_unused]] float* const arrived_numbers = scratch + 55296 + stage.at * 200;
             const Operand<bf16, 64, 128> t_k(arrived + 0);
-            const Operand<bf16, 64, 64> t_v(arrived + 4096 + own_tile() * 2048);
+            const Operand<bf16, 64, 64> t_v(arrived + 4096 + own_tile<kFirstOfTiles>() * 2048);
             const Operand<bf16, 64, 128> t_q(arrived + 8192);
             float* const v14 = arrived_numbers + 68;  // []
             float* const v18 = arrived_numbers + 72;  // [64]

@@ -74,6 +74,11 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
             for (const plan::Kernel& kernel : plan.kernels)
                 if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
     }
+    if (s.strategy == plan::Strategy::OnePass && s.block_tiles == 1 && s.tiles % 2 == 0 && s.operand_parts == 1 &&
+        s.early.empty() && flips(".apart")) {
+        s.share = true, s.block_tiles = 2, s.stages = 2;
+        s.output_groups = s.beside_groups = 0, s.producer = s.images_apart = s.wide_late = s.all_late = false;
+    }
     if (s.share && s.beside_groups == 0 && flips(".folds")) s.folds = !s.folds;
     if (!other) return plan;
     try {

@@ -116,6 +116,20 @@ FORGE_DEVICE Packed<T, M, N> pack(const Fragment<M, N>& f) {
     return p;
 }
 
+/// COLS of its columns. AGAIN: by other instructions, as the compiler would rather spill what it has packed before than
+/// pack it anew.
+template <class T, int COLS, bool AGAIN, int N>
+FORGE_DEVICE Packed<T, 64, COLS> pack_columns(const Fragment<64, N>& f, int from) {
+    Packed<T, 64, COLS> p;
+#pragma unroll
+    for (int n = 0; n < COLS / 4; ++n) {
+        const float low = f.x[from / 2 + 2 * n], high = f.x[from / 2 + 2 * n + 1];
+        const unsigned x = AGAIN ? HalfOf<T>::pack(high, low) : HalfOf<T>::pack(low, high);
+        p.x[0][n / 4][n % 4] = AGAIN ? x << 16 | x >> 16 : x;
+    }
+    return p;
+}
+
 template <class T, int M, int N>
 FORGE_DEVICE Fragment<M, N> unpack(const Packed<T, M, N>& p) {
     Fragment<M, N> f;

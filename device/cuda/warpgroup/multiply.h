@@ -93,6 +93,33 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
     ptx::wgmma_commit();
 }
 
+/// The same of a fragment that is packed piece by piece, 32 numbers of a row at a time, where packed whole it would find
+/// no registers. The product is over when this returns. AGAIN: another one has packed it.
+template <class T, Acc ACC, Along B, bool AGAIN = false, int N, int K, class O>
+FORGE_DEVICE void multiply_in_pieces(Fragment<64, N>& d, const Fragment<64, K>& a, const O& b) {
+    constexpr int kPiece = 32, kCols = detail::columns_at_once(N), kSign = ACC == Acc::Sub ? -1 : 1;
+    const Descriptor right = b.template descriptor<B == Along::Rows>();
+#pragma unroll
+    for (int from = 0; from < K; from += kPiece) {
+        const Packed<T, 64, kPiece> piece = pack_columns<T, kPiece, AGAIN>(a, from);
+        pin(d);
+        ptx::wgmma_fence();
+        detail::each_instruction<64, N, kPiece>([&](int m, int n, int k) {
+            const unsigned long long second = right.at(detail::distance<O, B>(from + k, n, 0));
+            auto& sum = d.template block<kCols>(m, n);
+            if (ACC == Acc::Set && from + k == 0)
+                ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, piece.x[0][k / 16],
+                                                                                              second);
+            else
+                ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, piece.x[0][k / 16],
+                                                                                             second);
+        });
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>();
+        pin(d);
+    }
+}
+
 /// Waits for all products but the last PENDING; the fragments are what those gave that are done.
 template <int PENDING, class... Fragments>
 FORGE_DEVICE void finish(Fragments&... fragments) {

@@ -1,7 +1,7 @@
 /// Several warp groups that share a task (FORGE_GROUPS): the first is the producer of the chunks' inputs, each of its
 /// warps of those of one stage. Either the second computes the carried states and the others outputs, each of every
-/// other chunk; or the second computes what several tiles have in common, and each of the others all else of one of
-/// them. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
+/// other chunk; or the second computes what several tiles have in common, if anything is, and each of the others all
+/// else of one of them. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
 ///
 /// A buffer is handed from group to group by two mbarriers: `filled` (the producer has written it) and `empty` (the
 /// consumers have read it). Each completes one phase per chunk.
@@ -14,13 +14,16 @@ namespace forge::cuda {
 /// The number of this thread's warp group.
 FORGE_DEVICE int group() { return static_cast<int>(ptx::group_in_block()); }
 
-/// Of a block's tiles, which the groups from the third on have, that of this group; of others the first one.
-FORGE_DEVICE int own_tile() { return group() < 2 ? 0 : group() - 2; }
+/// Of a block's tiles, which the groups from FIRST on have, that of this group; of others the first one.
+template <int FIRST>
+FORGE_DEVICE int own_tile() {
+    return group() < FIRST ? 0 : group() - FIRST;
+}
 
 /// The task of a block that has TILES of them: for each group its own.
-template <int TILES>
+template <int TILES, int FIRST>
 FORGE_DEVICE Task with_own_tile(Task at) {
-    at.tile = TILES * at.tile + own_tile();
+    at.tile = TILES * at.tile + own_tile<FIRST>();
     return at;
 }
 

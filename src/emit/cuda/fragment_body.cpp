@@ -81,7 +81,7 @@ void FragmentBody::declare_buffer(ValueId v, const std::string& place) {
 
 void FragmentBody::declare_buffers() {
     if (takes() && writes_memory())
-        out_.line("float* const own = scratch + (group() - {}) * {};", Roles::kFirstTaker, roles_->taker_floats);
+        out_.line("float* const own = scratch + (group() - {}) * {};", roles_->first_taker, roles_->taker_floats);
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const Op& op = fn_.op(v);
         if ((!c_.in_tile(v) && !c_.is_operand(v)) || ir::is_view(op.code) || op.layout->staged || is_passed(v) ||
@@ -100,7 +100,7 @@ void FragmentBody::declare_arrived() {
         if (!buffer || !fn_.op(v).layout->staged || !touches(v)) continue;
         const bool of_tiles = role_ != 0 && roles_->beside(v) > 1;
         declare_buffer(v, inputs_.place(v, "arrived", "arrived_numbers") +
-                              (of_tiles ? fmt::format(" + own_tile() * {}", c_.floats(v)) : ""));
+                              (of_tiles ? fmt::format(" + own_tile<kFirstOfTiles>() * {}", c_.floats(v)) : ""));
     }
     if (role_ == 0) return;
     for (const Roles::Passed& p : roles_->passed)
@@ -157,13 +157,28 @@ void FragmentBody::pack_what_is_multiplied(ValueId v) {
     if (multiplied) pack(v);
 }
 
+/// What only products will read from here on.
+void FragmentBody::pack_what_waits(ValueId v) {
+    for (ValueId t = 0; t < v; ++t) {
+        if (!c_.is_fragment(t) || fn_.op(t).code == Opcode::Param || !is_mine(t) || !is_written(t)) continue;
+        bool multiplied = false, read = false;
+        for (ValueId u = v; u < fn_.size(); ++u) {
+            const auto tiles = tile::tiles_read_by(fn_, u);
+            if (std::find(tiles.begin(), tiles.end(), t) == tiles.end()) continue;
+            const bool product = ir::is_matmul(fn_.op(u).code) && first_operand(fn_.op(u)) == t;
+            (product ? multiplied : read) = true;
+        }
+        if (multiplied && !read) pack(t);
+    }
+}
+
 /// While no product is under way: the compiler would wait for one before it lets go of registers that the last chunk's
 /// products wrote.
 void FragmentBody::pack_states() {
     for (ValueId v = 0; v < fn_.size(); ++v) {
         if (!ir::is_matmul(fn_.op(v).code) || !is_mine(v)) continue;
         const ValueId a = first_operand(fn_.op(v));
-        if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param) pack(a);
+        if (c_.is_fragment(a) && fn_.op(a).code == Opcode::Param && !is_in_pieces(a)) pack(a);
     }
 }
 
@@ -306,20 +321,31 @@ const char* along(const Op& op, std::size_t operand) {
 
 }  // namespace
 
+bool FragmentBody::is_in_pieces(ValueId v) const { return roles_ && roles_->in_pieces.contains(v); }
+
 void FragmentBody::product(ValueId v) {
     const Op& op = fn_.op(v);
     const std::size_t first = op.layout->space == Space::Transposed ? 1 : 0, second = 1 - first;
     const ValueId a = op.args[first], b = op.args[second];
-    if (c_.is_fragment(a)) pack(a);
+    const bool in_pieces = is_in_pieces(a);
+    if (in_pieces) pack_what_waits(v);
+    else if (c_.is_fragment(a)) pack(a);
     const std::string& name = c_.name(v);
     kernel::Accesses reads = c_.memory(b);
     if (op.args.size() == 3) kernel::append(reads, c_.held(op.args[2]));
-    kernel::append(reads,
-                   c_.is_fragment(a) ? kernel::Accesses{kernel::registers(c_.name(a) + "_packed")} : c_.memory(a));
-    out_.next({Kind::Issue, "multiply " + name, reads, c_.held(v)});
+    kernel::append(reads, in_pieces           ? c_.held(a)
+                          : c_.is_fragment(a) ? kernel::Accesses{kernel::registers(c_.name(a) + "_packed")}
+                                              : c_.memory(a));
+    Statement issue{Kind::Issue, "multiply " + name, reads, c_.held(v)};
+    issue.over = in_pieces;
+    out_.next(std::move(issue));
     const char* acc = op.code == Opcode::MatmulAdd ? "Add" : op.code == Opcode::MatmulSub ? "Sub" : "Set";
     out_.line("{} {}{};", fragment_type(fn_, v), name, op.args.size() == 3 ? " = " + c_.name(op.args[2]) : "");
-    if (c_.is_fragment(a)) {
+    if (in_pieces) {
+        const bool again = !in_pieces_.insert(a).second;
+        out_.line("multiply_in_pieces<{}, Acc::{}, {}{}>({}, {}, {});", inputs_.half(), acc, along(op, second),
+                  again ? ", true" : "", name, c_.name(a), c_.name(b));
+    } else if (c_.is_fragment(a)) {
         out_.line("issue_multiply<Acc::{}, {}>({}, {}_packed, {});", acc, along(op, second), name, c_.name(a),
                   c_.name(b));
     } else {

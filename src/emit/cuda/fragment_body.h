@@ -44,6 +44,8 @@ class FragmentBody {
     void decay_apply(ir::ValueId v);
     void compute(ir::ValueId v);
     [[nodiscard]] std::vector<ir::ValueId> joined_to(ir::ValueId v) const;
+    void pack_what_waits(ir::ValueId v);
+    [[nodiscard]] bool is_in_pieces(ir::ValueId v) const;
     void product(ir::ValueId v);
     void store_fragment(ir::ValueId v);
     void load_fragment(ir::ValueId v);
@@ -68,7 +70,7 @@ class FragmentBody {
     DecayGroups decays_;
 
     // What the text has come to.
-    std::set<ir::ValueId> packed_, split_;
+    std::set<ir::ValueId> packed_, split_, in_pieces_;
     bool stores_by_copy_ = false;
     bool summed_ = false;  ///< the first decay group's gates, ahead of it
 };

@@ -47,7 +47,8 @@ class FragmentKernel {
 
   private:
     [[nodiscard]] static std::string constants_of(const tile::Roles& roles) {
-        if (roles.by_tiles) return fmt::format(", kTiles = {}, kBuffers = {}", roles.takers, roles.buffers);
+        if (roles.by_tiles) return fmt::format(", kTiles = {}, kFirstOfTiles = {}{}", roles.takers, roles.first_taker,
+                               roles.has_giver() ? fmt::format(", kBuffers = {}", roles.buffers) : "");
         return roles.takers > 0 ? fmt::format(", kOutputs = {}", roles.takers) : "";
     }
 
@@ -78,7 +79,7 @@ class FragmentKernel {
     /// Of a block's tiles, that of the group.
     [[nodiscard]] std::string own_tile(const std::string& task) const {
         const bool by_tiles = c_.kernel.tiles.roles && c_.kernel.tiles.roles->by_tiles;
-        return by_tiles ? fmt::format("with_own_tile<kTiles>({})", task) : task;
+        return by_tiles ? fmt::format("with_own_tile<kTiles, kFirstOfTiles>({})", task) : task;
     }
 
     [[nodiscard]] std::string launch_bounds() const {

@@ -25,7 +25,7 @@ struct Registers {
 
 /// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too.
 Registers registers_for(const Roles& roles) {
-    if (roles.by_tiles) return {40, 88, 192};
+    if (roles.by_tiles) return roles.has_giver() ? Registers{40, 88, 192} : Registers{40, 0, 232};
     return roles.takers == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }
 
@@ -46,15 +46,17 @@ class RolesWriter {
         take_registers("fewer", registers_.inputs);
         inputs_.ask_for_all();
         out_.end("");
-        out_.begin({Kind::Role, giver()}, has_takers() ? "} else if (group() == 1)" : "} else");
-        take_every_chunk(Roles::kGives, !roles_.by_tiles);
+        if (roles_.has_giver()) {
+            out_.begin({Kind::Role, giver()}, has_takers() ? "} else if (group() == 1)" : "} else");
+            take_every_chunk(Roles::kGives, !roles_.by_tiles);
+            out_.end(has_takers() ? "" : "}");
+        }
         if (has_takers()) {
-            out_.end("");
             out_.begin({Kind::Role, taker()}, "} else");
             if (roles_.by_tiles) take_every_chunk(Roles::kTakes, true);
             else make_outputs();
+            out_.end();
         }
-        out_.end();
     }
 
   private:
@@ -65,7 +67,9 @@ class RolesWriter {
     [[nodiscard]] const char* buffers() const { return roles_.by_tiles ? "kBuffers" : "kOutputs"; }
     /// The groups that read each such buffer, and each stage.
     [[nodiscard]] int readers() const { return roles_.tiles(); }
-    [[nodiscard]] int readers_of_stages() const { return 1 + (has_takers() ? readers() : 0); }
+    [[nodiscard]] int readers_of_stages() const {
+        return (roles_.has_giver() ? 1 : 0) + (has_takers() ? readers() : 0);
+    }
 
     void declare_roles() {
         kernel::Kernel& time = out_.kernel();
@@ -78,8 +82,12 @@ class RolesWriter {
         const int stages = c_.kernel.tiles.stages;
         std::vector<std::string> made_ahead;
         for (const ir::ValueId v : c_.kernel.tiles.vectors) made_ahead.push_back(c_.name(v));
-        time.roles = {{kInputs, std::min(stages, kWarps), 1, made_ahead}, {giver(), 1, kWarps, values(Roles::kGives)}};
-        kernel::Channel arrived{Context::kStages, "stage", stages, kInputs, {giver()}, 1, readers_of_stages() * kWarps};
+        time.roles = {{kInputs, std::min(stages, kWarps), 1, made_ahead}};
+        kernel::Channel arrived{Context::kStages, "stage", stages, kInputs, {}, 1, readers_of_stages() * kWarps};
+        if (roles_.has_giver()) {
+            time.roles.push_back({giver(), 1, kWarps, values(Roles::kGives)});
+            arrived.readers.emplace_back(giver());
+        }
         std::int64_t barriers = roles_.barriers;
         const auto add = [&](kernel::Channel channel) {
             channel.barriers = Context::floats_at(barriers, Roles::kHandoverFloats * channel.depth)[0];
@@ -87,7 +95,8 @@ class RolesWriter {
             time.channels.push_back(std::move(channel));
         };
         if (has_takers()) {
-            time.roles.push_back({taker(), roles_.takers, kWarps, values(Roles::kTakes), roles_.by_tiles});
+            const bool apart = roles_.by_tiles && (roles_.has_giver() || !roles_.in_pieces.empty());
+            time.roles.push_back({taker(), roles_.takers, kWarps, values(Roles::kTakes), apart});
             arrived.readers.emplace_back(taker());
         }
         add(arrived);
@@ -116,7 +125,7 @@ class RolesWriter {
     void load_heads() {
         for (ir::ValueId v = 0; v < c_.fn.size(); ++v) {
             if (!c_.is_param(v, ir::Role::Head) || c_.fn.op(v).type.rank() == 0) continue;
-            out_.begin({Kind::Role, giver()}, "if (group() == 1)");
+            out_.begin({Kind::Role, roles_.has_giver() ? giver() : taker()}, "if (group() == 1)");
             out_.line("float* const {} = scratch + {};", c_.name(v), c_.fn.op(v).layout->offset);
             transfers_.load_head(v);
             out_.end();
@@ -160,13 +169,14 @@ class RolesWriter {
         if (outputs) declare_outputs();
         if (holds_states) states.start();
         out_.line("Turn<kStages> stage;");
-        if (has_takers()) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
+        const bool hands_over = !roles_.passed.empty();
+        if (hands_over) out_.line("[[maybe_unused]] Turn<{}> to;", buffers());
         const Direction direction{c_.kernel.graph.reverse};
         const bool blocks = c_.plan.schedule.producer;  // of what other kernels read
         out_.begin({Kind::Loop, "chunks"},
                    fmt::format("for (; {}; row {}= kChunk, {}stage.next(){})", direction.within("row"),
                                direction.sign(), blocks ? fmt::format("block {}= call.heads, ", direction.sign()) : "",
-                               has_takers() ? ", to.next()" : ""));
+                               hands_over ? ", to.next()" : ""));
         begin_chunk(body, outputs && !spills);  // of what other kernels read some may still be on its way
         if (holds_states) states.store_before();
         body.operations();
@@ -182,7 +192,7 @@ class RolesWriter {
         take_registers("more", registers_.takes);
         body.declare_buffers();
         declare_outputs();
-        out_.line("const int own_turn = group() - {};", Roles::kFirstTaker);
+        out_.line("const int own_turn = group() - {};", roles_.first_taker);
         out_.line("Turn<kStages> stage;");
         out_.line("[[maybe_unused]] Turn<kOutputs> to;");
         out_.line("stage.skip(own_turn), to.skip(own_turn);");

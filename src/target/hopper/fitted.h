@@ -56,8 +56,13 @@ struct ScanTimes {
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
     double block_common, block_product, block_matrix;
 
-    // A chunk of a scan that has work ahead: of what was made ahead, and what two stages cost that three do not.
-    double beside_product, beside_kilobyte, beside_wait;
+    // A chunk of a block of tiles that have nothing in common: a product, its blocks of 64 x 64 x 64 beyond two, and per
+    // block of 64 x 64 an operation number by number; and how many times as long it takes beside work ahead.
+    double side_product, side_block, side_matrix, side_beside;
+
+    // A chunk of a scan that has work ahead: of what was made ahead, what two stages cost that three do not, and how
+    // many times as long it takes where products are larger, beside what follows from their sizes.
+    double beside_product, beside_kilobyte, beside_wait, beside_wide;
 };
 
 /// Tasks that fill a multiprocessor, as those have of which `ahead_…` were measured.
@@ -100,9 +105,14 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .block_common = 1.7,
                              .block_product = 0.43,
                              .block_matrix = 0.1,
+                             .side_product = 0.38,
+                             .side_block = 0.25,
+                             .side_matrix = 0.06,
+                             .side_beside = 1.2,
                              .beside_product = 0.2,
                              .beside_kilobyte = 0.008,
-                             .beside_wait = 0.2};
+                             .beside_wait = 0.2,
+                             .beside_wide = 1.3};
 
 /// What predictions of whole calls need besides (`forge cost`); schedules do not depend on these.
 struct CallTimes {

@@ -15,18 +15,6 @@ namespace {
 using ir::Opcode;
 using tile::kBlock;
 
-/// A product beside those of the table, which are of keys of 128 numbers: two blocks of 64 x 64 x 64.
-double size_of_product(const ir::Function& fn, const ir::Op& product) {
-    constexpr double kUsual = 2;
-    const std::int64_t inner = tile::size_of(fn.op(product.args[0]).type, product.attrs.trans_a ? 0 : 1);
-    return std::max(1.0, blocks_of(product.type) * static_cast<double>(inner) / kBlock / kUsual);
-}
-
-/// Blocks of 64 x 64 x 64 that products multiply beyond two each: of those a product waits, whatever its size.
-double further_blocks(const ir::Function& fn, const ir::Op& product) {
-    return 2 * (size_of_product(fn, product) * tile::products_of_parts(fn) - 1);
-}
-
 /// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
 double microseconds_alone(const tile::TileKernel& kernel) {
     const ir::Function& fn = kernel.fn;
@@ -50,13 +38,6 @@ double microseconds_alone(const tile::TileKernel& kernel) {
 }
 
 }  // namespace
-
-double factor_of_sizes(const ir::Function& fn) {
-    double products = 0, sum = 0;
-    for (const ir::Op& op : fn.ops)
-        if (ir::is_matmul(op.code)) products += 1, sum += size_of_product(fn, op);
-    return products > 0 ? sum / products : 1;
-}
 
 double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull / std::min(tasks_at_once, kFull) - 1); }
 

@@ -6,9 +6,6 @@
 
 namespace forge::target {
 
-/// Products of larger matrices than those of the table take longer: by how much, on average.
-double factor_of_sizes(const ir::Function& fn);
-
 /// What a task of a chunk takes beside those of the table, of which a multiprocessor is full: fewer that share it hide
 /// less of each other's waits.
 double factor_of_waits(double tasks_at_once);

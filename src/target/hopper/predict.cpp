@@ -54,7 +54,7 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
                   int multiprocessors) {
     const bool summaries = kernel.graph.loop == plan::Loop::Summaries,
                by_tiles = kernel.tiles.roles && kernel.tiles.roles->by_tiles;
-    const double hop = kMicro * factor_of_sizes(kernel.tiles.fn) *
+    const double hop = kMicro * (kernel.has_tiles_apart() ? 1 : factor_of_sizes(kernel.tiles.fn)) *
                        (by_tiles ? microseconds_of_block(kernel) : microseconds_of_hop(plan, kernel, problem)),
                  chain = static_cast<double>(k.hops) * hop;
     const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1,
@@ -83,18 +83,12 @@ void predict_groups(StageCost& k, const plan::Kernel& kernel, int multiprocessor
     k.seconds = std::max(k.memory_seconds, scan);
 }
 
-/// When a scan ends beside which its work ahead is done.
+/// When a scan ends beside which its work ahead is done. Calls are placed without what their work ahead waits for.
 double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
-    const std::int64_t lanes = problem.sequences * problem.heads, tasks = lanes * plan.schedule.tiles;
-    const std::size_t scan = plan.kernels.size() - 1, ahead = scan - 1;
-    runtime::WorkBeside work{cost.kernels[ahead].tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-    const runtime::BesideBlocks placed = runtime::place_beside(work, tasks, plan.schedule.tiles, multiprocessors);
-    const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
-                       rounds = support::divide_up(placed.common, a_round);
-    const std::int64_t staying = tasks < multiprocessors ? multiprocessors - tasks : multiprocessors;
-    work.task_steps *= factor_of_waits(plan.schedule.beside_groups);  // calls are placed without it
-    return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) * kMicro *
-           microseconds_of_chunk(plan, plan.kernels[scan].tiles.fn);
+    const std::int64_t tasks = cost.kernels[plan.kernels.size() - 2].tasks;
+    const runtime::WorkBeside work{tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+    return kMicro * microseconds_beside(plan, work, factor_of_waits(plan.schedule.beside_groups),
+                                        problem.sequences * problem.heads, multiprocessors);
 }
 
 /// What a scan adds that runs beside the one before it: both share the memory, and have multiprocessors of their own if

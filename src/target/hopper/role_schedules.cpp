@@ -84,16 +84,17 @@ Schedule with_roles(Schedule s, const SharedMemory& memory, const MakePlan& make
     needs.refuse_for(Reason::SharedMemoryOfRoles, needs.most > memory.bytes ? memory.bytes : all_bytes(memory));
 }
 
-/// Whether the groups of blocks of tiles hold no more of matrices than compiled without spilling, of 192 registers and
-/// of 88.
+/// Whether the groups of blocks of tiles hold no more of matrices than compiled without spilling: of 192 registers and
+/// of 88, or of 216 where tiles have nothing in common.
 void check_registers_of_roles(const plan::Plan& plan) {
-    constexpr std::int64_t kTakes = 160, kGives = 64;
     for (const plan::Kernel& kernel : plan.kernels) {
+        if (!kernel.tiles.roles) continue;
+        const std::int64_t takes = kernel.tiles.roles->has_giver() ? 160 : 240, gives = 64;
         const auto held = [&](std::uint8_t role) {
             return tile::fragment_registers(kernel.tiles.fn, &*kernel.tiles.roles, role);
         };
-        if (held(tile::Roles::kTakes) > kTakes) refuse(Reason::RegistersOfTiles, held(tile::Roles::kTakes), kTakes);
-        if (held(tile::Roles::kGives) > kGives) refuse(Reason::RegistersOfTiles, held(tile::Roles::kGives), kGives);
+        if (held(tile::Roles::kTakes) > takes) refuse(Reason::RegistersOfTiles, held(tile::Roles::kTakes), takes);
+        if (held(tile::Roles::kGives) > gives) refuse(Reason::RegistersOfTiles, held(tile::Roles::kGives), gives);
     }
 }
 
@@ -136,13 +137,15 @@ Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& w
     if (plan.kernels.size() < 2) return s;
     const plan::Kernel &scan = plan.kernels.back(), &ahead = *(&scan - 1);
     const bool beside = ahead.graph.loop == plan::Loop::Chunks && scan.graph.loop == plan::Loop::Scan;
-    if (!beside || ahead.cut.count != 1 || !scan.tiles.roles) return s;
+    const bool leaves = wishes.expected_tasks * scan.parts() < memory.multiprocessors;
+    if (!beside || !leaves || ahead.cut.count != 1 || !scan.tiles.roles) return s;
     constexpr int kLeastGroups = 3;  // which hide each other's waits; else multiprocessors had better all take part
     if (groups_beside(ahead, memory) < kLeastGroups) return s;
-    const double steps = microseconds_ahead(ahead.tiles.fn) / microseconds_of_chunk(plan, scan.tiles.fn);
+    const double steps = steps_of_task_ahead(plan, ahead, scan);
     const runtime::WorkBeside work{wishes.expected_tasks * (wishes.expected_tokens / kBlock),
                                    groups_beside(ahead, memory), steps};
-    if (runtime::place_beside(work, wishes.expected_tasks * s.tiles, s.tiles, memory.multiprocessors).staying > 0)
+    if (runtime::place_beside(work, wishes.expected_tasks * scan.parts(), scan.parts(), memory.multiprocessors)
+            .staying > 0)
         s.beside_groups = work.groups, s.beside_steps = steps;
     return s;
 }
@@ -167,6 +170,27 @@ std::optional<Schedule> with_folded_factors(const plan::Plan& plan, Fit fit, con
     } catch (const Refused&) {
         return std::nullopt;
     }
+}
+
+/// Blocks of two tiles, for which all that they have in common is made ahead.
+Schedule tiles_apart(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr int kTiles = 2;
+    if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
+    s.strategy = Strategy::OnePass, s.share = true, s.block_tiles = kTiles, s.output_groups = 0, s.buffers = 1;
+    s.stages = 2;
+    s = with_split_axes(s, memory, make_plan);
+    const plan::Plan plan = make_plan(s);
+    const plan::Kernel& scan = plan.kernels.back();
+    if (!scan.has_tiles_apart())
+        refuse(Reason::SharedValue, ir::described(scan.tiles.fn, scan.tiles.roles->passed.at(0).value));
+    check_registers_of_roles(plan);
+    const Needs needs = needs_of(plan);
+    if (needs.most > memory.bytes) needs.refuse_for(Reason::SharedMemoryOfRoles, memory.bytes);
+    if (needs.in_order > all_bytes(memory)) needs.refuse_for(Reason::SharedMemoryOfRoles, all_bytes(memory));
+    const std::int64_t stage = static_cast<std::int64_t>(sizeof(float)) *
+                               (scan.tiles.stage_floats + scan.tiles.number_floats + tile::Roles::kHandoverFloats);
+    while (s.stages < kMostStages && needs.in_order + (s.stages - 1) * stage <= all_bytes(memory)) ++s.stages;
+    return s;
 }
 
 /// The same in segments that are joined by products of matrices, where tasks are so few that these pay.
@@ -245,7 +269,37 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
             return with_folded_factors(make_plan(*cut), fit, wishes, memory, make_plan).value_or(*cut);
     if (const auto folded = with_folded_factors(plan, fit, wishes, memory, make_plan))
         roles = *folded, plan = make_plan(roles);
-    return with_work_beside(roles, plan, wishes, memory);
+    constexpr double kWorthIt = 0.96;
+    roles = with_work_beside(roles, plan, wishes, memory);
+    return tiles_if_sooner(make_plan(roles), kWorthIt, wishes, memory, make_plan).value_or(roles);
+}
+
+Schedule with_tiles_apart(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
+                          const MakePlan& make_plan) {
+    const auto fit = [&](const Schedule& wanted) { return tiles_apart(wanted, memory, make_plan); };
+    Schedule tiles = fit(s);
+    if (const auto folded = with_folded_factors(make_plan(tiles), fit, wishes, memory, make_plan)) tiles = *folded;
+    constexpr double kWorthIt = 0.92;  // both share the memory
+    plan::Plan plan = make_plan(tiles);
+    const double in_turn = microseconds_of_call(plan, wishes, memory.multiprocessors);
+    plan.schedule = with_work_beside(tiles, plan, wishes, memory);
+    return microseconds_of_call(plan, wishes, memory.multiprocessors) < kWorthIt * in_turn ? plan.schedule : tiles;
+}
+
+std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, const FitWishes& wishes,
+                                        const SharedMemory& memory, const MakePlan& make_plan) {
+    Schedule s = than.schedule;
+    if (s.strategy != Strategy::OnePass || !s.early.empty() || s.tiles_ahead) return std::nullopt;
+    s.folds = false, s.beside_groups = 0;
+    const double most = share * microseconds_of_call(than, wishes, memory.multiprocessors);
+    if (least_of_tiles_apart(than, wishes) > most) return std::nullopt;
+    try {
+        const Schedule tiles = with_tiles_apart(s, wishes, memory, make_plan);
+        const double takes = microseconds_of_call(make_plan(tiles), wishes, memory.multiprocessors);
+        return takes < most ? std::optional(tiles) : std::nullopt;
+    } catch (const Refused&) {
+        return std::nullopt;
+    }
 }
 
 Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
@@ -253,7 +307,9 @@ Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan
     if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
     s.strategy = Strategy::OnePass, s.share = false, s.block_tiles = kTiles;
     s.stages = 2, s.buffers = 1;
-    check_registers_of_roles(make_plan(s));
+    const plan::Plan plan = make_plan(s);
+    if (!plan.kernels.back().tiles.roles->has_giver()) refuse(Reason::NothingInCommon);
+    check_registers_of_roles(plan);
     Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages)
         for (s.buffers = kBuffers; s.buffers >= 1; --s.buffers) {

@@ -2,6 +2,7 @@
 /// of several tiles.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "target/hopper/cut_outputs.h"
@@ -28,5 +29,13 @@ plan::Schedule by_roles(const plan::Schedule& s, const ir::Definition& definitio
 /// Blocks of several tiles, which compute what these have in common once; as many stages, and buffers of what is handed
 /// over, as fit.
 plan::Schedule with_block_tiles(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
+
+/// Blocks of two tiles for which all that they have in common is made ahead, beside the scan if that leaves
+/// multiprocessors free, with factors folded if the scan is over sooner so.
+plan::Schedule with_tiles_apart(const plan::Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
+                                const MakePlan& make_plan);
+/// The same if by its time it takes less than this share of what another plan takes, a scan and work ahead of it.
+std::optional<plan::Schedule> tiles_if_sooner(const plan::Plan& than, double share, const FitWishes& wishes,
+                                              const SharedMemory& memory, const MakePlan& make_plan);
 
 }  // namespace forge::target

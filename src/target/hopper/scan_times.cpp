@@ -34,6 +34,13 @@ double bytes_of_chunk(const ir::Definition& definition, const tile::Sizes& sizes
     return bytes;
 }
 
+/// A product beside those of the table, which are of keys of 128 numbers: two blocks of 64 x 64 x 64.
+double size_of_product(const ir::Function& fn, const ir::Op& product) {
+    constexpr double kUsual = 2;
+    const std::int64_t inner = tile::size_of(fn.op(product.args[0]).type, product.attrs.trans_a ? 0 : 1);
+    return std::max(1.0, blocks_of(product.type) * static_cast<double>(inner) / kBlock / kUsual);
+}
+
 /// Operations of a chunk, and what they take a scan with roles that makes all itself.
 void count(const ir::Function& fn, const tile::Sizes& of_chunk, SegmentTimes& times) {
     for (const ir::Op& op : fn.ops) {
@@ -49,6 +56,17 @@ void count(const ir::Function& fn, const tile::Sizes& of_chunk, SegmentTimes& ti
 double blocks_of(const ir::Type& type) {
     if (!tile::is_block_matrix(type)) return 0;
     return static_cast<double>(tile::size_of(type, 0) * tile::size_of(type, 1)) / (kBlock * kBlock);
+}
+
+double further_blocks(const ir::Function& fn, const ir::Op& product) {
+    return 2 * (size_of_product(fn, product) * tile::products_of_parts(fn) - 1);
+}
+
+double factor_of_sizes(const ir::Function& fn) {
+    double products = 0, sum = 0;
+    for (const ir::Op& op : fn.ops)
+        if (ir::is_matmul(op.code)) products += 1, sum += size_of_product(fn, op);
+    return products > 0 ? sum / products : 1;
 }
 
 double SegmentTimes::in_segments() const {
@@ -80,7 +98,7 @@ MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWis
     MatrixSegmentTimes times;
     times.chunks = wishes.expected_tokens / kBlock, times.heads = wishes.expected_tasks;
     times.multiprocessors = multiprocessors;
-    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back().tiles.fn);
+    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back());
     times.bytes = bytes_of_chunk(one_pass.definition, one_pass.sizes);
     for (const plan::SpillSlot& spill : one_pass.spills)
         times.bytes += static_cast<double>(spill.floats) * sizeof(float);
@@ -143,6 +161,17 @@ double microseconds_of_numbers(const ir::Function& fn) {
     return sum;
 }
 
+/// Of a block of tiles that have nothing in common.
+double microseconds_of_tiles(const ir::Function& scan) {
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) {
+        if (ir::is_matmul(op.code)) sum += kH200.side_product + kH200.side_block * further_blocks(scan, op);
+        else if (ir::is_elementwise(op.code) && op.layout->space != ir::Layout::Space::Reg)
+            sum += kH200.side_matrix * blocks_of(op.type);
+    }
+    return sum;
+}
+
 }  // namespace
 
 double microseconds_ahead(const ir::Function& ahead) {
@@ -162,31 +191,93 @@ double microseconds_of_block(const plan::Kernel& kernel) {
         if (ir::is_matmul(op.code)) tiles += kH200.block_product;
         else if (ir::is_elementwise(op.code) && tile::is_block_matrix(op.type)) tiles += kH200.block_matrix;
     }
+    if (kernel.has_tiles_apart()) return microseconds_of_tiles(fn);
     const double common = microseconds_of(fn, &roles) + kH200.ahead_stored * static_cast<double>(roles.passed.size());
     return std::max(kH200.block_common * common, tiles);
 }
 
-double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan) {
+double microseconds_of_chunk(const plan::Plan& plan, const plan::Kernel& scan) {
+    if (scan.tiles.roles && scan.tiles.roles->by_tiles) return microseconds_of_block(scan);
     double sum = 0;
-    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
+    for (const ir::Op& op : scan.tiles.fn.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
     for (const plan::SpillSlot& spill : plan.spills)
         sum += kH200.beside_kilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
     return sum;
 }
 
-double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+namespace {
+
+/// Of a scan beside its work ahead.
+double microseconds_of_chunk_beside(const plan::Plan& plan, const plan::Kernel& scan) {
+    return microseconds_of_chunk(plan, scan) * (scan.has_tiles_apart() ? kH200.side_beside : 1);
+}
+
+}  // namespace
+
+double steps_of_task_ahead(const plan::Plan& plan, const plan::Kernel& ahead, const plan::Kernel& scan) {
+    const double size = scan.has_tiles_apart() ? factor_of_sizes(ahead.tiles.fn) : 1;  // else both are so much larger
+    return size * microseconds_ahead(ahead.tiles.fn) / microseconds_of_chunk_beside(plan, scan);
+}
+
+double microseconds_beside(const plan::Plan& plan, runtime::WorkBeside work, double task_factor, std::int64_t lanes,
+                           int multiprocessors) {
     const plan::Kernel& scan = plan.kernels.back();
-    const std::int64_t chunks = wishes.expected_tokens / kBlock,
-                       tasks = std::max<std::int64_t>(1, wishes.expected_tasks);
-    const double chunk = microseconds_of_chunk(plan, scan.tiles.fn) +
-                         (plan.schedule.stages < kStagesInTime ? kH200.beside_wait : 0),
-                 chain = static_cast<double>(chunks / std::max<std::int64_t>(1, plan.schedule.segments)) * chunk;
-    double ahead = 0;
+    const std::int64_t parts = scan.parts(), blocks = lanes * parts;
+    const runtime::BesideBlocks placed = runtime::place_beside(work, blocks, parts, multiprocessors);
+    const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
+                       rounds = support::divide_up(placed.common, a_round),
+                       staying = blocks < multiprocessors ? multiprocessors - blocks : multiprocessors;
+    work.task_steps *= task_factor;
+    return runtime::end_of_scan(work, rounds, lanes, staying, multiprocessors) *
+           microseconds_of_chunk_beside(plan, scan);
+}
+
+namespace {
+
+/// Of a call in which scan and work ahead are `chain` for each block and `ahead` for all multiprocessors together.
+struct ScanAndWork {
+    double chain = 0, ahead = 0;
+    std::int64_t lanes = 1, tasks = 0, blocks = 1;  ///< heads of sequences, tasks of the work, blocks of the scan
+};
+
+ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+    const plan::Kernel& scan = plan.kernels.back();
+    const std::int64_t chunks = wishes.expected_tokens / kBlock;
+    ScanAndWork all;
+    all.lanes = std::max<std::int64_t>(1, wishes.expected_tasks);
+    all.tasks = all.lanes * chunks, all.blocks = all.lanes * scan.parts();
+    const bool by_tiles = plan.schedule.block_tiles > 1, waits = plan.schedule.stages < kStagesInTime && !by_tiles;
+    const double of_sizes = by_tiles ? 1 : factor_of_sizes(scan.tiles.fn),
+                 size = of_sizes > 1 ? of_sizes * kH200.beside_wide : 1,
+                 chunk = size * (microseconds_of_chunk(plan, scan) + (waits ? kH200.beside_wait : 0));
+    all.chain = static_cast<double>(chunks / std::max<std::int64_t>(1, plan.schedule.segments)) * chunk;
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.graph.loop == plan::Loop::Chunks)
-            ahead += microseconds_ahead(kernel.tiles.fn) * static_cast<double>(tasks * chunks) / multiprocessors;
-    if (plan.schedule.segments > 1) return ahead + chain;
-    return std::max(chain, ahead + chain * static_cast<double>(tasks * plan.schedule.tiles) / multiprocessors);
+            all.ahead += factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
+                         static_cast<double>(all.tasks) / multiprocessors;
+    return all;
+}
+
+}  // namespace
+
+double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+    const ScanAndWork all = scan_and_work(plan, wishes, multiprocessors);
+    if (plan.schedule.segments > 1) return all.ahead + all.chain;
+    return std::max(all.chain, all.ahead + all.chain * static_cast<double>(all.blocks) / multiprocessors);
+}
+
+double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes) {
+    const auto& ops = other.kernels.back().tiles.fn.ops;
+    const auto products =
+        std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); });
+    return static_cast<double>((products - 1) * (wishes.expected_tokens / kBlock)) * kH200.side_product;
+}
+
+double microseconds_of_call(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+    const ScanAndWork all = scan_and_work(plan, wishes, multiprocessors);
+    const runtime::WorkBeside work{all.tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
+    if (work.groups > 0) return microseconds_beside(plan, work, 1, all.lanes, multiprocessors);
+    return all.ahead + all.chain * static_cast<double>(support::divide_up(all.blocks, multiprocessors));
 }
 
 }  // namespace forge::target

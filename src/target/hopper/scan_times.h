@@ -3,6 +3,7 @@
 #pragma once
 
 #include "forge/cost.h"
+#include "runtime/beside.h"
 #include "target/cpu/cost.h"
 #include "target/gpu_facts.h"
 #include "target/simt/shared_memory.h"
@@ -11,6 +12,10 @@ namespace forge::target {
 
 /// Of 64 x 64 numbers; 0 of what is no matrix of such.
 double blocks_of(const ir::Type& type);
+/// Blocks of 64 x 64 x 64 that a product of the kernel multiplies beyond two: of those it waits, whatever its size.
+double further_blocks(const ir::Function& fn, const ir::Op& product);
+/// Products of larger matrices than those of the table take longer: by how much, on average.
+double factor_of_sizes(const ir::Function& fn);
 
 /// A scan in one pass, or in segments, one per multiprocessor.
 struct SegmentTimes {
@@ -54,11 +59,24 @@ double microseconds_ahead(const ir::Function& ahead);
 double microseconds_of_block(const plan::Kernel& kernel);
 
 /// What a chunk takes the scan for which a plan has work ahead.
-double microseconds_of_chunk(const plan::Plan& plan, const ir::Function& scan);
+double microseconds_of_chunk(const plan::Plan& plan, const plan::Kernel& scan);
+
+/// What a task of the work ahead costs a multiprocessor that is full of them, in chunks of the scan.
+double steps_of_task_ahead(const plan::Plan& plan, const plan::Kernel& ahead, const plan::Kernel& scan);
+
+/// When a scan is over beside which its work ahead is done, with so many heads of sequences; a task takes so many times
+/// what the work says that calls are placed by.
+double microseconds_beside(const plan::Plan& plan, runtime::WorkBeside work, double task_factor, std::int64_t lanes,
+                           int multiprocessors);
 
 /// When such a scan is over, the tasks of which have multiprocessors of their own, and the work ahead of it, which the
 /// others do meanwhile; segments leave none over.
 double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
+/// The same of a schedule that says whether work is done beside the scan, of any number of blocks.
+double microseconds_of_call(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
+/// The least that blocks of tiles with nothing in common take which do what this plan's scan does: one of its products
+/// may be multiplied ahead.
+double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes);
 
 /// The times of all kernels and of the call, in a cost in which everything is counted.
 void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu);

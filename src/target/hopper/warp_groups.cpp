@@ -248,6 +248,37 @@ plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Functi
 /// Scans that run side by side, where multiprocessors are as many as their tasks.
 constexpr std::int64_t kScansBeside = 2;
 
+/// Of many tasks a block has two, with what these have in common, or that is made ahead; else one warp group has each.
+template <class Fit>
+Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Sizes& sizes, const SharedMemory& memory,
+                                  const FitWishes& wishes, const MakePlan& make_plan) {
+    constexpr double kWorthIt = 0.93;
+    try {
+        const Schedule blocks = with_block_tiles(s, memory, make_plan);
+        return tiles_if_sooner(make_plan(blocks), kWorthIt, wishes, memory, make_plan).value_or(blocks);
+    } catch (const Refused& why) {
+        s.refused.push_back(why.refusal());
+        s.refused.back().engine = "blocks of tiles";
+    }
+    std::optional<Schedule> apart;
+    try {
+        apart = with_tiles_apart(s, wishes, memory, make_plan);
+    } catch (const Refused& why) {
+        s.refused.push_back(why.refusal());
+        s.refused.back().engine = "blocks of tiles";
+        return in_one_group();
+    }
+    const int multiprocessors = memory.multiprocessors;
+    const double takes = microseconds_of_call(make_plan(*apart), wishes, multiprocessors);
+    try {
+        const Schedule alone = in_one_group();
+        const double by_one = microseconds_of_groups(make_plan(alone), expected(sizes, wishes), multiprocessors);
+        return by_one < takes ? alone : *apart;
+    } catch (const Refused&) {
+        return *apart;
+    }
+}
+
 /// Kernels whose scans are cut along the axis.
 Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                    const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -281,7 +312,6 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
         };
         return by_each_or_ahead(s, program, held, fit);
     }
-    const std::int64_t chunks = wishes.expected_tokens / kBlock;
     if (tasks <= memory.multiprocessors && s.operand_parts == 1)
         for (const Schedule& roles : ways_of_roles(s, program, held)) try {
                 return by_roles(roles, definition, program, sizes, memory, wishes, make_plan);
@@ -289,26 +319,25 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
                 s.refused.push_back(why.refusal());
                 s.refused.back().engine = "roles";  // whether one warp group can is seen below
             }
-    if (tasks > memory.multiprocessors && s.operand_parts == 1 &&
-        wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass)
-        try {
-            return with_block_tiles(s, memory, make_plan);
-        } catch (const Refused& why) {
-            s.refused.push_back(why.refusal());
-            s.refused.back().engine = "blocks of tiles";
-        }
-    const std::int64_t segments = std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
-    const auto alone = [&](const Schedule& tried) {
-        const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
-        return way.late ? with_one_group_or_late(tried, memory, two_tasks, make_plan)
-                        : with_one_group(tried, memory, two_tasks, make_plan);
+    const auto in_one_group = [&] {
+        const std::int64_t chunks = wishes.expected_tokens / kBlock,
+                           segments =
+                               std::min(kTasksPerProcessor * memory.multiprocessors / tasks, chunks / kLeastChunks);
+        const auto alone = [&](const Schedule& tried) {
+            const bool two_tasks = tried.strategy == Strategy::Segmented || tasks > memory.multiprocessors;
+            return way.late ? with_one_group_or_late(tried, memory, two_tasks, make_plan)
+                            : with_one_group(tried, memory, two_tasks, make_plan);
+        };
+        s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
+        const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
+        if (wishes.strategy) return by_strategy(s);
+        std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
+        if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
+        return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
     };
-    s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
-    const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
-    if (wishes.strategy) return by_strategy(s);
-    std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
-    if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
-    return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
+    const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
+                           wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
+    return in_blocks ? by_tiles_or_in_one_group(s, in_one_group, sizes, memory, wishes, make_plan) : in_one_group();
 }
 
 /// Along the first axis that kernels can be cut along.
