@@ -178,7 +178,9 @@ struct Kernel {
         return (cut.count + transition_tiles) / (tiles.roles ? tiles.roles->tiles() : 1);
     }
     /// Whether its blocks have several tiles, which have nothing in common.
-    [[nodiscard]] bool has_tiles_apart() const { return tiles.roles && tiles.roles->by_tiles && !tiles.roles->has_giver(); }
+    [[nodiscard]] bool has_tiles_apart() const {
+        return tiles.roles && tiles.roles->by_tiles && !tiles.roles->has_giver();
+    }
     /// Scratch memory where several tasks share a block: operands begin at multiples of 1024 bytes.
     [[nodiscard]] std::int64_t aligned_floats() const { return (tiles.scratch_floats + 255) / 256 * 256; }
 };

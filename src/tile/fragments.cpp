@@ -54,6 +54,17 @@ std::set<std::string> inputs_with(const Function& fn, const std::string& axis) {
     return found;
 }
 
+/// Of blocks of tiles: what comes neither with tokens nor from chunk to chunk is there once, for all of them.
+void refuse_parts_by_tile(const Function& fn, const std::string& axis) {
+    for (ValueId v = 0; v < fn.size(); ++v) {
+        const Op& op = fn.op(v);
+        const bool once = op.code == Opcode::Param && (op.attrs.role == Role::Spill || op.attrs.role == Role::Head);
+        const auto is_axis = [&](const Dim& d) { return d.symbol == axis; };
+        if (once && std::any_of(op.type.shape.begin(), op.type.shape.end(), is_axis))
+            refuse(Reason::SharedParameter, ir::described(fn, v));
+    }
+}
+
 /// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
 bool is_operand_of(const Op& op, ValueId v) {
     return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
@@ -260,6 +271,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
     const bool by_tiles = rules.block_tiles > 1,
                side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles || rules.producer);
+    if (by_tiles && side_by_side) refuse_parts_by_tile(kernel, rules.value_axis);
     const auto divided = [&](const Function& f) {
         if (rules.producer) return roles_with_producer(f, rules.images_apart);
         return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,

@@ -37,11 +37,11 @@ struct Roles {
     std::set<ir::ValueId> of_tiles;  ///< by tiles: parameters that arrive side by side, of all tiles
     /// Carried fragments that products take in pieces: packed whole they would not fit beside what else a group holds.
     std::set<ir::ValueId> in_pieces;
-    int takers = 0;                  ///< how many groups take; 0: the second one makes everything
-    int first_taker = 2;             ///< the number of the first of them; 1: nobody gives
-    int buffers = 0;                 ///< of each value that is passed; by slices, of each group that takes one
-    std::int64_t taker_floats = 0;   ///< of memory that each group that takes has for itself, side by side
-    std::int64_t barriers = 0;       ///< where the barriers lie in shared memory
+    int takers = 0;                 ///< how many groups take; 0: the second one makes everything
+    int first_taker = 2;            ///< the number of the first of them; 1: nobody gives
+    int buffers = 0;                ///< of each value that is passed; by slices, of each group that takes one
+    std::int64_t taker_floats = 0;  ///< of memory that each group that takes has for itself, side by side
+    std::int64_t barriers = 0;      ///< where the barriers lie in shared memory
 
     [[nodiscard]] int groups() const { return first_taker + takers; }
     [[nodiscard]] bool has_giver() const { return first_taker == 2; }

@@ -449,6 +449,32 @@ TEST(FloatInputs, MayHaveOutputsOf16Bits) {
     }
 }
 
+/// Values scaled by a vector per head.
+ir::Definition scaled_values() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("scaled_values");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V}).head_input("u", F32, {H, V});
+    a.state("s", F32, {K, V}).output("o", BF16, {T, H, V});
+    a.step({"q", "k", "v", "u", "prev_s"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& u, const Tensor& s) -> Results {
+               const Tensor next = s + outer(k, v * u);
+               return {{"s", next}, {"o", matmul(q, next)}};
+           });
+    return graph::with_phases(a.define());
+}
+
+// Of what heads have along the axis of values, tiles of a block would each need their own part.
+TEST(PerHeadInputs, AreThoseOfTheTile) {
+    const ir::Definition def = scaled_values();
+    const Example example{"scaled_values", BF16, 64, 128};
+    for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
+        const auto plan = plan_for(def, example, plan::Strategy::OnePass, tasks);
+        ASSERT_TRUE(plan.has_value());
+        EXPECT_EQ(plan->schedule.block_tiles, 1);
+        expect_right_by(example, def, *plan);
+    }
+}
+
 // Features of keys of 256 numbers, halves or pairs of which are turned: made ahead, block by block.
 class SplitFeatures : public testing::TestWithParam<Example> {};
 

@@ -166,8 +166,8 @@ TEST(WarpGroupRoles, FollowFromTheNumberOfTasks) {
     for (const char* name : {"linear_attention", "retnet", "lightning_attention", "scalar_gla", "gla", "rwkv6",
                              "delta_net", "gated_delta_net", "kda"}) {
         const Entry entry = program_named(name);
-        EXPECT_GT(
-            plan_for(entry, {.strategy = plan::Strategy::OnePass, .tokens = kFewTokens}).schedule.output_groups, 0)
+        EXPECT_GT(plan_for(entry, {.strategy = plan::Strategy::OnePass, .tokens = kFewTokens}).schedule.output_groups,
+                  0)
             << name;
         EXPECT_EQ(plan_for(entry, with_strategy(plan::Strategy::OnePass, kManyTasks)).schedule.output_groups, 0)
             << name;
@@ -204,7 +204,8 @@ TEST(WarpGroupRoles, AreTilesAloneWhereAllElseIsAhead) {
     EXPECT_EQ(in_pieces("gla", {.tasks = kFewTasks}), 0);
     EXPECT_FALSE(apart("gla", {.tasks = kFewTasks, .tokens = kFewTokens}));
     EXPECT_FALSE(apart("gated_delta_net", {.tasks = kFewTasks}));
-    EXPECT_TRUE(apart("gated_delta_net", {.tasks = 96, .tokens = 8192}));   // of which the chain is short beside the work
+    EXPECT_TRUE(
+        apart("gated_delta_net", {.tasks = 96, .tokens = 8192}));  // of which the chain is short beside the work
     EXPECT_FALSE(apart("gated_delta_net", {.tasks = 128, .tokens = 8192}));
 }
 
@@ -282,9 +283,8 @@ TEST_P(WarpGroupCompiler, KeepsRegistersAndLeavesProductsUnderWay) {
     if (!build::has_cuda_compiler(build::CudaCompiler::Any))
         GTEST_SKIP() << "neither libnvrtc nor nvcc is on this machine";
     const Compiled& c = GetParam();
-    const plan::Plan plan =
-        plan_for(program_named(c.program),
-                 Case{.k = c.k, .v = c.v, .dtype = c.dtype, .strategy = c.strategy, .tasks = c.tasks});
+    const plan::Plan plan = plan_for(
+        program_named(c.program), Case{.k = c.k, .v = c.v, .dtype = c.dtype, .strategy = c.strategy, .tasks = c.tasks});
     const build::CudaBinary binary =
         build::build_cuda_binary(c.program, emit::emit_cuda(plan), "sm_90a", support::default_cache_dir());
     EXPECT_EQ(binary.kernels.size(), plan.kernels.size() + (plan.has_end() ? 1 : 0)) << binary.report;
@@ -317,8 +317,7 @@ INSTANTIATE_TEST_SUITE_P(Some, WarpGroupCompiler,
                              return test.param.program +
                                     (test.param.strategy == plan::Strategy::OnePass ? "" : "_segmented") +
                                     (test.param.tasks == kFewTasks ? "" : "_many") +
-                                    (test.param.k == 128 ? "" : "_wide") +
-                                    (test.param.dtype == F16 ? "_f16" : "");
+                                    (test.param.k == 128 ? "" : "_wide") + (test.param.dtype == F16 ? "_f16" : "");
                          });
 
 // The instructions themselves, in PTX, which is made without the assembler.

@@ -51,6 +51,7 @@ const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"warp.halved", 1}, {"emulated_backward.halved", 1}, {"warp.strategy", 2}},
     {{"blocks", 1}, {"warp.late", 1}, {"emulated_backward.late", 1}, {"warp.strategy", 3}},
     {{"blocks", 1}, {"warp.folds", 1}, {"emulated_backward.folds", 1}, {"warp.strategy", 2}},
+    {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}},
 };
 
 class SeldomKernels : public testing::TestWithParam<int> {};

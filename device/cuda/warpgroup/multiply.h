@@ -93,8 +93,8 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
     ptx::wgmma_commit();
 }
 
-/// The same of a fragment that is packed piece by piece, 32 numbers of a row at a time, where packed whole it would find
-/// no registers. The product is over when this returns. AGAIN: another one has packed it.
+/// The same of a fragment that is packed piece by piece, 32 numbers of a row at a time, where packed whole it would
+/// find no registers. The product is over when this returns. AGAIN: another one has packed it.
 template <class T, Acc ACC, Along B, bool AGAIN = false, int N, int K, class O>
 FORGE_DEVICE void multiply_in_pieces(Fragment<64, N>& d, const Fragment<64, K>& a, const O& b) {
     constexpr int kPiece = 32, kCols = detail::columns_at_once(N), kSign = ACC == Acc::Sub ? -1 : 1;
@@ -109,10 +109,10 @@ FORGE_DEVICE void multiply_in_pieces(Fragment<64, N>& d, const Fragment<64, K>& 
             auto& sum = d.template block<kCols>(m, n);
             if (ACC == Acc::Set && from + k == 0)
                 ptx::Wgmma<HalfOf<T>::value, kCols, false, kSign, false, B == Along::Rows>::rs(sum, piece.x[0][k / 16],
-                                                                                              second);
+                                                                                               second);
             else
                 ptx::Wgmma<HalfOf<T>::value, kCols, true, kSign, false, B == Along::Rows>::rs(sum, piece.x[0][k / 16],
-                                                                                             second);
+                                                                                              second);
         });
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();

@@ -1,7 +1,8 @@
 /// Several warp groups that share a task (FORGE_GROUPS): the first is the producer of the chunks' inputs, each of its
 /// warps of those of one stage. Either the second computes the carried states and the others outputs, each of every
 /// other chunk; or the second computes what several tiles have in common, if anything is, and each of the others all
-/// else of one of them. Within a group everything is as where a group is alone: thread(), sync() and all functions are the group's.
+/// else of one of them. Within a group everything is as where a group is alone: thread(), sync() and all functions are
+/// the group's.
 ///
 /// A buffer is handed from group to group by two mbarriers: `filled` (the producer has written it) and `empty` (the
 /// consumers have read it). Each completes one phase per chunk.

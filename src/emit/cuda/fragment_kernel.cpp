@@ -47,7 +47,8 @@ class FragmentKernel {
 
   private:
     [[nodiscard]] static std::string constants_of(const tile::Roles& roles) {
-        if (roles.by_tiles) return fmt::format(", kTiles = {}, kFirstOfTiles = {}{}", roles.takers, roles.first_taker,
+        if (roles.by_tiles)
+            return fmt::format(", kTiles = {}, kFirstOfTiles = {}{}", roles.takers, roles.first_taker,
                                roles.has_giver() ? fmt::format(", kBuffers = {}", roles.buffers) : "");
         return roles.takers > 0 ? fmt::format(", kOutputs = {}", roles.takers) : "";
     }

@@ -56,8 +56,8 @@ struct ScanTimes {
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
     double block_common, block_product, block_matrix;
 
-    // A chunk of a block of tiles that have nothing in common: a product, its blocks of 64 x 64 x 64 beyond two, and per
-    // block of 64 x 64 an operation number by number; and how many times as long it takes beside work ahead.
+    // A chunk of a block of tiles that have nothing in common: a product, its blocks of 64 x 64 x 64 beyond two, and
+    // per block of 64 x 64 an operation number by number; and how many times as long it takes beside work ahead.
     double side_product, side_block, side_matrix, side_beside;
 
     // A chunk of a scan that has work ahead: of what was made ahead, what two stages cost that three do not, and how
