@@ -47,13 +47,11 @@ FORGE_DEVICE void gather_gates(const GateSums<K>& sums, const float* from, Size 
     }
 }
 
-}  // namespace detail
-
-/// Asks for gates(i, d) = gates[i * row_stride + d * col_stride] in global memory, of 0 for i >= rows and d >= cols, to
-/// where their sums will lie: past the first-level cache, through no registers, and by the threads that will sum them.
+/// Gates of a warp's block from global memory to where their sums will lie, by the threads that will sum them: past the
+/// first-level cache, and through no registers.
 template <int K>
-FORGE_DEVICE void ask_for_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
-                                int cols = K) {
+FORGE_DEVICE void bring_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
+                              int cols) {
     constexpr int kRows = GateSums<K>::kBlock;
     const int row0 = warp() * kRows;
     const bool vectors =
@@ -62,7 +60,7 @@ FORGE_DEVICE void ask_for_gates(const GateSums<K>& sums, const float* gates, Siz
     for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
         const float* from = gates + row0 * row_stride + d * col_stride;
         if (!vectors) {
-            detail::gather_gates(sums, from, row_stride, col_stride, row0, d, rows, cols);
+            gather_gates(sums, from, row_stride, col_stride, row0, d, rows, cols);
             continue;
         }
 #pragma unroll
@@ -72,9 +70,8 @@ FORGE_DEVICE void ask_for_gates(const GateSums<K>& sums, const float* gates, Siz
         }
     }
     ptx::copy_commit();
+    ptx::copy_wait<0>();
 }
-
-namespace detail {
 
 /// The sums of a warp's block and their total, of gates(i, d) and the three beside it. ROWS at a time.
 template <int ROWS, int K, class Gates>
@@ -98,20 +95,13 @@ FORGE_DEVICE void sum_block(const GateSums<K>& sums, Gates gates) {
 
 }  // namespace detail
 
-/// The running sums, from kRoundedUp on, and the totals of gates that have been asked for, once at most PENDING groups
-/// of copies are under way. ROWS of a block at a time: fewer are a shorter text.
-template <int PENDING, int ROWS = 16, int K>
-FORGE_DEVICE void sum_asked_gates(const GateSums<K>& sums) {
-    ptx::copy_wait<PENDING>();
-    detail::sum_block<ROWS>(sums, [&](int i, int d) { return load(sums.at(i, d)); });
-}
-
-/// The same of gates that are asked for now.
+/// The running sums, from kRoundedUp on, and the totals of gates(i, d) = gates[i * row_stride + d * col_stride] in
+/// global memory, of 0 for i >= rows and d >= cols. ROWS of a block at a time: fewer are a shorter text.
 template <int ROWS = 16, int K>
 FORGE_DEVICE void sum_gates(const GateSums<K>& sums, const float* gates, Size row_stride, Size col_stride, int rows,
                             int cols = K) {
-    ask_for_gates(sums, gates, row_stride, col_stride, rows, cols);
-    sum_asked_gates<0, ROWS>(sums);
+    detail::bring_gates(sums, gates, row_stride, col_stride, rows, cols);
+    detail::sum_block<ROWS>(sums, [&](int i, int d) { return load(sums.at(i, d)); });
 }
 
 /// The same of gates in shared memory.

@@ -98,6 +98,7 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
 template <class T, Acc ACC, Along B, bool AGAIN = false, int N, int K, class O>
 FORGE_DEVICE void multiply_in_pieces(Fragment<64, N>& d, const Fragment<64, K>& a, const O& b) {
     constexpr int kPiece = 32, kCols = detail::columns_at_once(N), kSign = ACC == Acc::Sub ? -1 : 1;
+    static_assert(O::kParts == 1);
     const Descriptor right = b.template descriptor<B == Along::Rows>();
 #pragma unroll
     for (int from = 0; from < K; from += kPiece) {

@@ -10,8 +10,9 @@
 /// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to the times of 25 programs and of eight in
 /// batches, which they meet within 30 % in the mean (bench/results/2026-11-26-h200-batches-groups.csv), but for decays
 /// and registers.
-/// The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune --device cuda` for
-/// linear and delta rules with scalar, vector and no decay.
+/// `side_…` are of the calls in bench/results/2026-11-28-h200-tiles-apart.csv, less their work ahead, and of others
+/// like them. The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune
+/// --device cuda` for linear and delta rules with scalar, vector and no decay.
 #pragma once
 
 namespace forge::target {
