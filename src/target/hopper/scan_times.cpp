@@ -250,7 +250,8 @@ ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int m
     const double of_sizes = by_tiles ? 1 : factor_of_sizes(scan.tiles.fn),
                  size = of_sizes > 1 ? of_sizes * kH200.beside_wide : 1,
                  chunk = size * (microseconds_of_chunk(plan, scan) + (waits ? kH200.beside_wait : 0));
-    all.chain = static_cast<double>(chunks / std::max<std::int64_t>(1, plan.schedule.segments)) * chunk;
+    const std::int64_t hops = chunks / std::max<std::int64_t>(1, plan.schedule.segments);
+    all.chain = static_cast<double>(hops) * chunk;
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.graph.loop == plan::Loop::Chunks)
             all.ahead += factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
@@ -270,7 +271,8 @@ double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes) {
     const auto& ops = other.kernels.back().tiles.fn.ops;
     const auto products =
         std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); });
-    return static_cast<double>((products - 1) * (wishes.expected_tokens / kBlock)) * kH200.side_product;
+    const std::int64_t chunks = wishes.expected_tokens / kBlock;
+    return static_cast<double>((products - 1) * chunks) * kH200.side_product;
 }
 
 double microseconds_of_call(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
