@@ -164,8 +164,9 @@ class ByTiles : Division {
             get_operands(v);
         }
         leave_to_takers();
-        if (std::none_of(roles_.of.begin(), roles_.of.end(), [](std::uint8_t of) { return (of & Roles::kGives) != 0; }))
-            roles_.first_taker = 1, find_wide_states();
+        const auto gives = [](std::uint8_t of) { return (of & Roles::kGives) != 0; };
+        if (std::none_of(roles_.of.begin(), roles_.of.end(), gives)) roles_.first_taker = 1, find_wide_states();
+        else if (roles_.passed.empty()) refuse(Reason::NothingInCommon);  // but a result of its own
         return std::move(roles_);
     }
 

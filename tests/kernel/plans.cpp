@@ -118,9 +118,11 @@ void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
             if (dtype == F16 && keeps_states) continue;
             Joined j = joined(entry, dtype);
             if (keeps_states) j.program = graph::with_chunk_states(j.program);
-            for (const Sizes s : {Sizes{64, 64}, {128, 128}, {64, 256}})
+            for (const Sizes s : {Sizes{64, 64}, {128, 128}, {64, 256}, {192, 128}})
                 for (const std::int64_t tasks : {kFewTasks, kManyTasks})
                     for (const plan::Strategy strategy : plan::all_strategies()) {
+                        const bool in_pieces = strategy == plan::Strategy::OnePass && tasks == kManyTasks;
+                        if (s.k == 192 && !in_pieces) continue;  // else states are wide, and nothing is new
                         const tile::Sizes sizes = check::sizes_for(j.definition, {.sizes = {{"K", s.k}, {"V", s.v}}});
                         const std::string name = fmt::format("{}, warp groups, {}, {}, {} x {}, {} tasks{}", entry.name,
                                                              plan::to_string(strategy), to_string(dtype), s.k, s.v,

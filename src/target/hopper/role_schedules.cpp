@@ -172,13 +172,18 @@ std::optional<Schedule> with_folded_factors(const plan::Plan& plan, Fit fit, con
     }
 }
 
-/// Blocks of two tiles, for which all that they have in common is made ahead.
-Schedule tiles_apart(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+/// Blocks of two tiles, of the fewest stages and buffers.
+Schedule in_blocks(Schedule s, bool share) {
     constexpr int kTiles = 2;
     if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
-    s.strategy = Strategy::OnePass, s.share = true, s.block_tiles = kTiles, s.output_groups = 0, s.buffers = 1;
-    s.stages = 2;
-    s = with_split_axes(s, memory, make_plan);
+    s.strategy = Strategy::OnePass, s.share = share, s.output_groups = 0;
+    s.block_tiles = kTiles, s.stages = 2, s.buffers = 1;
+    return s;
+}
+
+/// Those for which all that they have in common is made ahead.
+Schedule tiles_apart(const Schedule& wanted, const SharedMemory& memory, const MakePlan& make_plan) {
+    Schedule s = with_split_axes(in_blocks(wanted, true), memory, make_plan);
     const plan::Plan plan = make_plan(s);
     const plan::Kernel& scan = plan.kernels.back();
     if (!scan.has_tiles_apart())
@@ -274,8 +279,8 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     return tiles_if_sooner(make_plan(roles), kWorthIt, wishes, memory, make_plan).value_or(roles);
 }
 
-Schedule with_tiles_apart(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
-                          const MakePlan& make_plan) {
+TimedSchedule with_tiles_apart(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
+                               const MakePlan& make_plan) {
     const auto fit = [&](const Schedule& wanted) { return tiles_apart(wanted, memory, make_plan); };
     Schedule tiles = fit(s);
     if (const auto folded = with_folded_factors(make_plan(tiles), fit, wishes, memory, make_plan)) tiles = *folded;
@@ -283,7 +288,8 @@ Schedule with_tiles_apart(const Schedule& s, const FitWishes& wishes, const Shar
     plan::Plan plan = make_plan(tiles);
     const double in_turn = microseconds_of_call(plan, wishes, memory.multiprocessors);
     plan.schedule = with_work_beside(tiles, plan, wishes, memory);
-    return microseconds_of_call(plan, wishes, memory.multiprocessors) < kWorthIt * in_turn ? plan.schedule : tiles;
+    const double beside = microseconds_of_call(plan, wishes, memory.multiprocessors);
+    return beside < kWorthIt * in_turn ? TimedSchedule{plan.schedule, beside} : TimedSchedule{tiles, in_turn};
 }
 
 std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, const FitWishes& wishes,
@@ -294,21 +300,18 @@ std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, co
     const double most = share * microseconds_of_call(than, wishes, memory.multiprocessors);
     if (least_of_tiles_apart(than, wishes) > most) return std::nullopt;
     try {
-        const Schedule tiles = with_tiles_apart(s, wishes, memory, make_plan);
-        const double takes = microseconds_of_call(make_plan(tiles), wishes, memory.multiprocessors);
-        return takes < most ? std::optional(tiles) : std::nullopt;
+        const TimedSchedule tiles = with_tiles_apart(s, wishes, memory, make_plan);
+        return tiles.microseconds < most ? std::optional(tiles.schedule) : std::nullopt;
     } catch (const Refused&) {
         return std::nullopt;
     }
 }
 
 Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
-    constexpr int kTiles = 2, kBuffers = 2;
-    if (s.tiles % kTiles != 0) refuse(Reason::OddTiles, s.tiles);
-    s.strategy = Strategy::OnePass, s.share = false, s.block_tiles = kTiles;
-    s.stages = 2, s.buffers = 1;
+    constexpr int kBuffers = 2;
+    s = in_blocks(s, false);
     const plan::Plan plan = make_plan(s);
-    if (!plan.kernels.back().tiles.roles->has_giver()) refuse(Reason::NothingInCommon);
+    if (plan.kernels.back().has_tiles_apart()) refuse(Reason::NothingInCommon);
     check_registers_of_roles(plan);
     Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages)

@@ -30,10 +30,15 @@ plan::Schedule by_roles(const plan::Schedule& s, const ir::Definition& definitio
 /// over, as fit.
 plan::Schedule with_block_tiles(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
 
+/// A schedule, and what a call takes by it.
+struct TimedSchedule {
+    plan::Schedule schedule;
+    double microseconds;
+};
 /// Blocks of two tiles for which all that they have in common is made ahead, beside the scan if that leaves
 /// multiprocessors free, with factors folded if the scan is over sooner so.
-plan::Schedule with_tiles_apart(const plan::Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
-                                const MakePlan& make_plan);
+TimedSchedule with_tiles_apart(const plan::Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
+                               const MakePlan& make_plan);
 /// The same if by its time it takes less than this share of what another plan takes, a scan and work ahead of it.
 std::optional<plan::Schedule> tiles_if_sooner(const plan::Plan& than, double share, const FitWishes& wishes,
                                               const SharedMemory& memory, const MakePlan& make_plan);

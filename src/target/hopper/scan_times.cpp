@@ -183,6 +183,7 @@ double microseconds_ahead(const ir::Function& ahead) {
 
 double microseconds_of_block(const plan::Kernel& kernel) {
     const ir::Function& fn = kernel.tiles.fn;
+    if (kernel.has_tiles_apart()) return microseconds_of_tiles(fn);
     const tile::Roles& roles = *kernel.tiles.roles;
     double tiles = 0;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
@@ -191,7 +192,6 @@ double microseconds_of_block(const plan::Kernel& kernel) {
         if (ir::is_matmul(op.code)) tiles += kH200.block_product;
         else if (ir::is_elementwise(op.code) && tile::is_block_matrix(op.type)) tiles += kH200.block_matrix;
     }
-    if (kernel.has_tiles_apart()) return microseconds_of_tiles(fn);
     const double common = microseconds_of(fn, &roles) + kH200.ahead_stored * static_cast<double>(roles.passed.size());
     return std::max(kH200.block_common * common, tiles);
 }

@@ -260,7 +260,7 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
         s.refused.push_back(why.refusal());
         s.refused.back().engine = "blocks of tiles";
     }
-    std::optional<Schedule> apart;
+    std::optional<TimedSchedule> apart;
     try {
         apart = with_tiles_apart(s, wishes, memory, make_plan);
     } catch (const Refused& why) {
@@ -268,14 +268,12 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
         s.refused.back().engine = "blocks of tiles";
         return in_one_group();
     }
-    const int multiprocessors = memory.multiprocessors;
-    const double takes = microseconds_of_call(make_plan(*apart), wishes, multiprocessors);
     try {
         const Schedule alone = in_one_group();
-        const double by_one = microseconds_of_groups(make_plan(alone), expected(sizes, wishes), multiprocessors);
-        return by_one < takes ? alone : *apart;
+        const double by_one = microseconds_of_groups(make_plan(alone), expected(sizes, wishes), memory.multiprocessors);
+        return by_one < apart->microseconds ? alone : apart->schedule;
     } catch (const Refused&) {
-        return *apart;
+        return apart->schedule;
     }
 }
 
