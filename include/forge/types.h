@@ -7,6 +7,7 @@
 #include <limits>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace forge {
@@ -65,17 +66,21 @@ inline constexpr Range kLogDecays{-std::numeric_limits<double>::infinity(), 0}, 
 
 /// A place in the user's program (or in an IR file).
 struct Location {
-    std::string file;
+    std::string_view
+        file;  ///< one of the texts that stay for ever: places are copied with every operation of a program
     unsigned line = 0;
     unsigned column = 0;
 
     Location() = default;
-    Location(std::string f, unsigned l, unsigned c) : file(std::move(f)), line(l), column(c) {}
+    Location(std::string_view f, unsigned l, unsigned c) : file(lasting(f)), line(l), column(c) {}
     Location(const std::source_location& loc)  // NOLINT(google-explicit-constructor)
-        : file(loc.file_name()), line(loc.line()), column(loc.column()) {}
+        : Location(loc.file_name(), loc.line(), loc.column()) {}
 
     [[nodiscard]] bool known() const { return line != 0; }
     friend bool operator==(const Location&, const Location&) = default;
+
+  private:
+    static std::string_view lasting(std::string_view text);  ///< the same text, one copy of each for ever
 };
 
 std::string to_string(const Location& loc);  ///< `mine.cpp:12:3`

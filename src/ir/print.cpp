@@ -99,7 +99,7 @@ bool is_identifier(const std::string& name) {
            std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-std::string escaped(const std::string& text) {
+std::string escaped(std::string_view text) {
     std::string out;
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);

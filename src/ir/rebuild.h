@@ -10,15 +10,14 @@
 namespace forge::ir {
 
 inline ValueId keep(Function& out, const Op& op, std::vector<ValueId> args) {
-    Op copy = op;
-    copy.args = std::move(args);
-    return out.add(std::move(copy));
+    return out.add({op.code, op.type, std::move(args), op.attrs, op.name, op.where, op.layout});
 }
 
 template <class Visit>
 Function rebuild(const Function& fn, Visit visit) {
     Function out;
     out.name = fn.name;
+    out.ops.reserve(fn.ops.size());
     std::vector<ValueId> map;
     map.reserve(fn.ops.size());
     for (const Op& op : fn.ops) {
@@ -41,6 +40,7 @@ inline Function permuted(const Function& fn, const std::vector<ValueId>& order) 
         position[static_cast<std::size_t>(order[i])] = static_cast<ValueId>(i);
     Function out;
     out.name = fn.name;
+    out.ops.reserve(fn.ops.size());
     for (const ValueId v : order) {
         Op op = fn.op(v);
         for (ValueId& a : op.args) a = position[static_cast<std::size_t>(a)];

@@ -32,7 +32,7 @@ std::string print_op(const Function& fn, ValueId id);
 /// they become parts of emitted code.
 bool is_identifier(const std::string& name);
 /// As it stands between double quotes in a text: with \\, \" and \xNN for what would end or break the line.
-std::string escaped(const std::string& text);
+std::string escaped(std::string_view text);
 /// The name under which each value prints, without the `%`.
 std::vector<std::string> value_names(const Function& fn);
 

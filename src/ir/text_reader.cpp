@@ -77,14 +77,13 @@ Location TextReader::optional_location(const Token& otherwise) {
 Location TextReader::location() {
     word("loc");
     punct("(");
-    Location loc;
-    loc.file = string();
+    const std::string file = string();
     punct(":");
-    loc.line = static_cast<unsigned>(integer(1, std::numeric_limits<unsigned>::max()));
+    const auto line = static_cast<unsigned>(integer(1, std::numeric_limits<unsigned>::max()));
     punct(":");
-    loc.column = static_cast<unsigned>(integer(0, std::numeric_limits<unsigned>::max()));
+    const auto column = static_cast<unsigned>(integer(0, std::numeric_limits<unsigned>::max()));
     punct(")");
-    return loc;
+    return {file, line, column};
 }
 
 Type TextReader::type() {

@@ -1,6 +1,8 @@
 #include "forge/types.h"
 
 #include <charconv>
+#include <mutex>
+#include <set>
 
 #include "forge/error.h"
 
@@ -64,9 +66,17 @@ std::string to_string(const Shape& shape) {
     return text + "]";
 }
 
+std::string_view Location::lasting(std::string_view text) {
+    static std::mutex mutex;
+    static std::set<std::string, std::less<>> texts;  // whose places do not change
+    const std::lock_guard lock(mutex);
+    const auto found = texts.find(text);
+    return found != texts.end() ? *found : *texts.emplace(text).first;
+}
+
 std::string to_string(const Location& loc) {
     if (!loc.known()) return "<unknown>";
-    return loc.file + ":" + std::to_string(loc.line) + ":" + std::to_string(loc.column);
+    return std::string(loc.file) + ":" + std::to_string(loc.line) + ":" + std::to_string(loc.column);
 }
 
 }  // namespace forge

@@ -8,6 +8,7 @@
 #include "tile/fragment_steps.h"
 #include "tile/layout.h"
 #include "tile/order.h"
+#include "tile/stays.h"
 #include "tile/warp_vectors.h"
 
 namespace forge::tile {
@@ -26,20 +27,23 @@ using Space = Layout::Space;
 /// have arenas of their own.
 class Memory {
   public:
-    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles, std::set<ValueId> far = {})
+    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles)
         : fn_(std::move(loops.fn)),
           joined_(std::move(loops.values)),
           stages_(stages),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
-          groups_(decay_groups(fn_)),
-          far_(std::move(far)) {}
-
-    TileKernel run() {
+          groups_(decay_groups(fn_)) {
         if (!are_gathered(fn_)) throw InternalError("tile: a group of decays has been taken apart: " + fn_.name);
         keep_in_registers();
         find_loops();
         find_lives();
+    }
+
+    /// Gives everything its place, these tiles in global memory. Returns the floats of shared memory.
+    std::int64_t place_all(std::set<ValueId> far) {
+        forget_places();
+        far_ = std::move(far);
         for (const ValueId v : vectors_) place(v);  // they are made before anything else
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const DecayGroup* const group = group_of(v);
@@ -55,16 +59,21 @@ class Memory {
         }
         large_floats_ = others_.large.size();
         if (is_settled()) settle();
-        TileKernel kernel;
-        kernel.summed = already_summed();
-        join_regions(kernel);
-        kernel.fn = std::move(fn_);
-        kernel.work = std::move(work_);
-        kernel.stages = stages_;
-        kernel.vectors = std::move(vectors_);
-        kernel.roles = std::move(roles_);
-        kernel.joined = std::move(joined_);
-        return kernel;
+        kernel_.summed = already_summed();
+        join_regions(kernel_);
+        return kernel_.scratch_floats;
+    }
+
+    [[nodiscard]] const Function& function() const { return fn_; }
+    /// All in the places that it was given last.
+    TileKernel kernel() && {
+        kernel_.fn = std::move(fn_);
+        kernel_.work = std::move(work_);
+        kernel_.stages = stages_;
+        kernel_.vectors = std::move(vectors_);
+        kernel_.roles = std::move(roles_);
+        kernel_.joined = std::move(joined_);
+        return std::move(kernel_);
     }
 
   private:
@@ -102,6 +111,12 @@ class Memory {
     [[nodiscard]] bool is_permanent(ValueId v) const {
         return is_vector(v) ||
                (fn_.op(v).code == Opcode::Param && !arrives_late(fn_, v) && (stages_ > 1 || !arrives(v)));
+    }
+
+    void forget_places() {
+        distant_ = Arena(true), others_ = {}, takers_ = {};
+        stays_.clear(), work_.clear(), moved_.clear();
+        large_floats_ = stage_large_ = stage_small_ = 0;
     }
 
     /// Vectors that only other vectors are made from need no memory; all others do, those too that would otherwise be
@@ -151,6 +166,13 @@ class Memory {
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role) || (images_apart && r.role == Role::Spill))
                 last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
+        read_last_by_.resize(fn_.ops.size() + 1);
+        viewed_.assign(fn_.ops.size(), 0);
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const ValueId reader = last_read_[static_cast<std::size_t>(v)];
+            if (reader >= 0) read_last_by_[static_cast<std::size_t>(reader)].push_back(v);
+            if (ir::is_view(fn_.op(v).code)) viewed_[static_cast<std::size_t>(fn_.op(v).args[0])] = 1;
+        }
     }
 
     /// The last of what is made together with a value: by products of what decays, or in a loop.
@@ -188,13 +210,13 @@ class Memory {
 
     /// Whether orders of placing are tried: for what comes and goes, or where a second task would not fit else.
     [[nodiscard]] bool is_settled() const {
-        if (stages_ == 1 && !roles_ && large_floats_ > two_tasks() && most_at_once() <= two_tasks()) return true;
+        if (stages_ == 1 && !roles_ && large_floats_ > two_tasks() && most_at_once(stays_) <= two_tasks()) return true;
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (arrives_late(fn_, v)) return true;
         return false;
     }
-    /// All that is large, where it takes the least memory: the largest first, or what stays longest, each as low as its
-    /// life allows. What comes and goes at different times in different sizes would else leave gaps.
+    /// All that is large, where it takes the least memory: what comes and goes at different times in different sizes
+    /// would else leave gaps.
     void settle() {
         settle_stays();
         join_gate_sums();
@@ -202,13 +224,13 @@ class Memory {
             if (ir::is_view(fn_.op(v).code)) place(v);
     }
     void settle_stays() {
-        const auto by_size = [](const Stay& a, const Stay& b) { return a.floats > b.floats; };
-        const auto by_life = [](const Stay& a, const Stay& b) { return a.to - a.from > b.to - b.from; };
-        const auto by_both = [](const Stay& a, const Stay& b) {
-            return a.floats * (a.to - a.from + 1) > b.floats * (b.to - b.from + 1);
-        };
-        settle(by_size), settle(by_life), settle(by_both);
-        if (large_floats_ > two_tasks() && most_at_once() <= two_tasks()) search();
+        const std::int64_t floats = packed(stays_, large_floats_, two_tasks());
+        if (floats == large_floats_) return;
+        large_floats_ = floats;
+        for (const Stay& stay : stays_) {
+            for (const ValueId v : stay.values) fn_.op(v).layout->offset = stay.offset;
+            for (const ValueId v : stay.works) work_[v] = stay.offset;
+        }
     }
     /// Decays by the same gates have one work area, from the first to the last, if there is room for it.
     void join_gate_sums() {
@@ -264,74 +286,6 @@ class Memory {
         const DecayGroup* const group = group_of(u);
         return meets(work->second, rounded(group ? group_floats(fn_, *group) : fragment_work_floats(fn_, u)));
     }
-    template <class Before>
-    void settle(const Before& before) {
-        std::stable_sort(stays_.begin(), stays_.end(), before);
-        settle_in_order();
-    }
-    /// Where a second task would fit but for the gaps: other orders, each the best one with one of its stays moved.
-    void search() {
-        constexpr std::int64_t kMostTries = 4000, kComparisons = 40'000'000;
-        const auto stays = static_cast<std::int64_t>(stays_.size());
-        const std::int64_t tries = std::min(kMostTries, kComparisons / (stays * stays));
-        std::uint32_t seed = 1;
-        const auto below = [&](std::size_t count) {
-            seed = seed * 1664525u + 1013904223u;
-            return static_cast<std::ptrdiff_t>((seed >> 8) % count);
-        };
-        std::int64_t least = settle_in_order();
-        for (std::int64_t n = 0; n < tries && large_floats_ > two_tasks(); ++n) {
-            const std::vector<Stay> order = stays_;
-            const auto from = stays_.begin() + below(stays_.size()), to = stays_.begin() + below(stays_.size());
-            if (from < to) std::rotate(from, from + 1, to + 1);
-            else std::rotate(to, from, from + 1);
-            const std::int64_t end = settle_in_order();
-            if (end > least) stays_ = order;
-            else least = end;
-        }
-    }
-    [[nodiscard]] std::int64_t most_at_once() const {
-        std::int64_t most = 0;
-        for (const Stay& at : stays_) {
-            std::int64_t sum = 0;
-            for (const Stay& s : stays_)
-                if (s.from <= at.from && at.from <= s.to) sum += s.floats;
-            most = std::max(most, sum);
-        }
-        return most;
-    }
-    /// Returns what that takes, and keeps the places if nothing took less.
-    std::int64_t settle_in_order() {
-        std::vector<std::int64_t> offsets;
-        std::int64_t end = 0;
-        for (std::size_t n = 0; n < stays_.size(); ++n) {
-            offsets.push_back(lowest(n, offsets));
-            end = std::max(end, offsets[n] + stays_[n].floats);
-        }
-        if (end >= large_floats_) return end;
-        large_floats_ = end;
-        for (std::size_t n = 0; n < stays_.size(); ++n) {
-            for (const ValueId v : stays_[n].values) fn_.op(v).layout->offset = offsets[n];
-            for (const ValueId v : stays_[n].works) work_[v] = offsets[n];
-        }
-        return end;
-    }
-    /// Beside all those before it that are there at the same time.
-    [[nodiscard]] std::int64_t lowest(std::size_t n, const std::vector<std::int64_t>& offsets) const {
-        const Stay& stay = stays_[n];
-        std::vector<std::pair<std::int64_t, std::int64_t>> taken;
-        for (std::size_t m = 0; m < n; ++m)
-            if (stays_[m].from <= stay.to && stay.from <= stays_[m].to)
-                taken.emplace_back(offsets[m], offsets[m] + stays_[m].floats);
-        std::sort(taken.begin(), taken.end());
-        std::int64_t at = 0;
-        for (const auto& [begin, end] : taken) {
-            if (begin >= at + stay.floats) break;
-            at = std::max(at, end);
-        }
-        return at;
-    }
-
     void place(ValueId v) {
         Op& op = fn_.op(v);
         if (ir::is_view(op.code) && op.layout->space == Space::Tile) {
@@ -383,7 +337,7 @@ class Memory {
             const Op& from = fn_.op(t);
             const bool dies = last_read_[static_cast<std::size_t>(t)] == end_of(v) &&
                               t < first_in_loop_[static_cast<std::size_t>(v)] && !is_permanent(t) && !is_staged(t) &&
-                              !moved_.contains(t) && !viewed(t);
+                              !moved_.contains(t) && !viewed_[static_cast<std::size_t>(t)];
             const bool may_be_floats = from.code == Opcode::Param && from.layout->parts > 1;
             if (dies && !may_be_floats && from.code != Opcode::DecayMask && from.layout->space == op.layout->space &&
                 from.type.shape == op.type.shape && from.layout->parts == op.layout->parts &&
@@ -393,16 +347,9 @@ class Memory {
         return ir::kNoValue;
     }
 
-    [[nodiscard]] bool viewed(ValueId t) const {
-        return std::any_of(fn_.ops.begin(), fn_.ops.end(),
-                           [&](const Op& op) { return ir::is_view(op.code) && op.args[0] == t; });
-    }
-
     void release(ValueId v) {
-        for (ValueId t = 0; t <= v; ++t) {
-            if (last_read_[static_cast<std::size_t>(t)] != v || !owns_buffer(t) || is_permanent(t) ||
-                moved_.contains(t))
-                continue;
+        for (const ValueId t : read_last_by_[static_cast<std::size_t>(v)]) {
+            if (t > v || !owns_buffer(t) || is_permanent(t) || moved_.contains(t)) continue;
             const bool large = is_large(t);
             if (far_.contains(t)) distant_.give(fn_.op(t).layout->offset, rounded(floats(t)));
             else
@@ -486,34 +433,32 @@ class Memory {
     std::set<ValueId> far_;  ///< tiles in global memory
     Arena distant_{true};
     Arenas others_, takers_;
-    /// How long something large lies in memory: values one after the other, or work areas.
-    struct Stay {
-        std::int64_t floats;
-        ValueId from, to;
-        std::vector<ValueId> values, works;
-    };
     std::vector<Stay> stays_;
     std::int64_t large_floats_ = 0;
     std::int64_t stage_large_ = 0, stage_small_ = 0;
     std::vector<ValueId> first_in_loop_, end_of_loop_;  ///< by value: itself where it has a loop of its own
     std::vector<int> last_read_;
+    std::vector<std::vector<ValueId>> read_last_by_;  ///< by reader: what nothing after it reads
+    std::vector<char> viewed_;                        ///< by value: whether there is a view of it
     std::map<ValueId, std::int64_t> work_;
     std::set<ValueId> moved_;  ///< whose buffer another value has taken over
+    TileKernel kernel_;        ///< what is known of it
 };
 
 }  // namespace
 
 TileKernel with_memory(const JoinedLoops& loops, int stages, const std::optional<Roles>& roles,
                        std::int64_t shared_floats) {
-    const auto with_far = [&](const std::set<BufferName>& far) {
+    Memory memory(loops, stages, roles);
+    const std::int64_t near = memory.place_all({});
+    if (shared_floats == 0 || near <= shared_floats || roles) return std::move(memory).kernel();
+    const auto place_all = [&](const std::set<BufferName>& far) {
         std::set<ValueId> values;
         for (const BufferName& name : far) values.insert(name.value);
-        return Memory(loops, stages, roles, std::move(values)).run();
+        return memory.place_all(std::move(values));
     };
-    TileKernel near = with_far({});
-    if (shared_floats == 0 || near.scratch_floats <= shared_floats || roles) return near;
-    const auto floats = [&](const std::set<BufferName>& far) { return with_far(far).scratch_floats; };
-    return with_far(far_buffers(may_be_far(near.fn), shared_floats, floats));
+    place_all(far_buffers(may_be_far(memory.function()), shared_floats, place_all));
+    return std::move(memory).kernel();
 }
 
 }  // namespace forge::tile

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "ir/rebuild.h"
@@ -191,7 +192,7 @@ class Overlapping {
 /// products of what has arrived first, then one result after the other, each time the one that leaves least behind.
 class Thrifty {
   public:
-    explicit Thrifty(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), false) {}
+    explicit Thrifty(const Function& fn) : fn_(fn), users_(ir::users_of(fn)), done_(fn.ops.size(), 0) {}
 
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v)
@@ -201,8 +202,10 @@ class Thrifty {
         std::vector<ValueId> results;
         for (const ir::Result& r : fn_.results) results.push_back(r.value);
         while (!results.empty()) {
-            const auto best = std::min_element(results.begin(), results.end(),
-                                               [&](ValueId a, ValueId b) { return room(a) < room(b); });
+            auto best = results.begin();
+            Room least = kNoBound;
+            for (auto it = results.begin(); it != results.end(); ++it)
+                if (const Room it_takes = room(*it, least.first); it_takes < least) best = it, least = it_takes;
             take_all(needed(*best));
             results.erase(best);
         }
@@ -212,9 +215,10 @@ class Thrifty {
     }
 
   private:
+    using Flags = std::vector<char>;  // read all the time
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
     void take(ValueId v) {
-        done_[index(v)] = true;
+        done_[index(v)] = 1;
         order_.push_back(v);
     }
     void take_all(const std::vector<ValueId>& values) {
@@ -240,23 +244,28 @@ class Thrifty {
         return values;
     }
 
-    /// The most floats that are held while this result is made, and those still wanted once it has been stored. What is
-    /// computed in place of an operand that is dead afterwards is taken to need no memory.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> room(ValueId result) const {
-        std::vector<bool> made = done_;
-        std::vector<bool> held = wanted(made);
+    /// The most floats that are held while a result is made, and those still wanted once it has been stored.
+    using Room = std::pair<std::int64_t, std::int64_t>;
+    static constexpr Room kNoBound = {std::numeric_limits<std::int64_t>::max(), 0};
+
+    /// What is computed in place of an operand that is dead afterwards is taken to need no memory. Where it is more
+    /// than `bound` floats, only that is told.
+    [[nodiscard]] Room room(ValueId result, std::int64_t bound) const {
+        Flags made = done_;
+        Flags held = wanted(made);
         std::int64_t most = 0;
         for (const ValueId v : needed(result)) {
             const std::int64_t before = floats(held);
-            made[index(v)] = true;
+            made[index(v)] = 1;
             held = wanted(made);
             most = std::max(most, before + fragment_work_floats(fn_, v) + (in_place(v, held) ? 0 : floats(v)));
+            if (most > bound) return {most, 0};
         }
         return {std::max(most, floats(held)), floats(held)};
     }
     /// Which values there are that something yet to be made reads, if only from within a loop.
-    [[nodiscard]] std::vector<bool> wanted(const std::vector<bool>& made) const {
-        std::vector<bool> wanted(made.size(), false);
+    [[nodiscard]] Flags wanted(const Flags& made) const {
+        Flags wanted(made.size(), 0);
         for (ValueId v = fn_.size() - 1; v >= 0; --v)
             wanted[index(v)] =
                 made[index(v)] && std::any_of(users_[index(v)].begin(), users_[index(v)].end(), [&](ValueId u) {
@@ -264,7 +273,7 @@ class Thrifty {
                 });
         return wanted;
     }
-    [[nodiscard]] std::int64_t floats(const std::vector<bool>& values) const {
+    [[nodiscard]] std::int64_t floats(const Flags& values) const {
         std::int64_t sum = 0;
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (values[index(v)]) sum += floats(v);
@@ -275,7 +284,7 @@ class Thrifty {
         if (!in_memory(op.layout->space) || !is_block_matrix(op.type)) return 0;
         return size_of(op.type, 0) * size_of(op.type, 1) / (op.layout->space == Space::Operand ? 2 : 1);
     }
-    [[nodiscard]] bool in_place(ValueId v, const std::vector<bool>& held) const {
+    [[nodiscard]] bool in_place(ValueId v, const Flags& held) const {
         if (!ir::is_elementwise(fn_.op(v).code) && fn_.op(v).code != Opcode::Cumsum) return false;
         const auto read = tiles_read_by(fn_, v);
         return std::any_of(read.begin(), read.end(), [&](ValueId t) {
@@ -285,7 +294,7 @@ class Thrifty {
 
     const Function& fn_;
     std::vector<std::vector<ValueId>> users_;
-    std::vector<bool> done_;
+    Flags done_;
     std::vector<ValueId> order_;
 };
 

@@ -44,12 +44,12 @@ class Progress {
     }
 
     void restart() {
-        made_.assign(fn_.ops.size(), false);
+        made_.assign(fn_.ops.size(), 0);
         left_ = readers_;
         registers_ = floats_ = floats_given_ = 0;
     }
 
-    [[nodiscard]] bool is_made(ValueId v) const { return made_[index(v)]; }
+    [[nodiscard]] bool is_made(ValueId v) const { return made_[index(v)] != 0; }
     [[nodiscard]] std::int64_t registers_of(ValueId v) const { return registers_of_[index(v)]; }
     /// Of all that is wanted, a thread's registers and a task's floats of shared memory.
     [[nodiscard]] std::int64_t registers() const { return registers_; }
@@ -57,16 +57,16 @@ class Progress {
     [[nodiscard]] std::int64_t floats_made() const { return floats_ - floats_given_; }  ///< … but for parameters
 
     void make(ValueId v) {
-        made_[index(v)] = true;
+        made_[index(v)] = 1;
         if (left_[index(v)] > 0) count(v, 1);
         for (const ValueId a : feeds_[index(v)])
-            if (--left_[index(a)] == 0 && made_[index(a)]) count(a, -1);
+            if (--left_[index(a)] == 0 && is_made(a)) count(a, -1);
     }
     void undo(ValueId v) {
         for (const ValueId a : feeds_[index(v)])
-            if (left_[index(a)]++ == 0 && made_[index(a)]) count(a, 1);
+            if (left_[index(a)]++ == 0 && is_made(a)) count(a, 1);
         if (left_[index(v)] > 0) count(v, -1);
-        made_[index(v)] = false;
+        made_[index(v)] = 0;
     }
 
   private:
@@ -82,9 +82,9 @@ class Progress {
     }
 
     const Function& fn_;
-    std::vector<int> readers_;  ///< how many there are of a value
-    std::vector<int> left_;     ///< … and are yet to be made
-    std::vector<bool> made_;
+    std::vector<int> readers_;                 ///< how many there are of a value
+    std::vector<int> left_;                    ///< … and are yet to be made
+    std::vector<char> made_;                   ///< flags, which are read all the time
     std::vector<std::vector<ValueId>> feeds_;  ///< what a value reads
     std::vector<std::int64_t> registers_of_, floats_of_;
     std::int64_t registers_ = 0, floats_ = 0, floats_given_ = 0;
@@ -96,6 +96,7 @@ class Progress {
 class Frugal {
   public:
     Frugal(const Function& fn, bool split, bool far) : fn_(fn), split_(split), far_(far), progress_(fn, far) {
+        for (ValueId v = 0; v < fn.size(); ++v) work_floats_.push_back(fragment_work_floats(fn, v));
         for (const Op& op : fn.ops) {
             sorted_args_.push_back(op.args);
             const auto needs_more = [&](ValueId a, ValueId b) { return need_[index(a)] > need_[index(b)]; };
@@ -137,7 +138,7 @@ class Frugal {
 
     void begin(Order& order) {
         progress_.restart();
-        may_free_.clear();
+        std::fill(may_free_.begin(), may_free_.end(), 0), first_free_ = 0;
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (fn_.op(v).code == Opcode::Param) take(v, order);
     }
@@ -158,10 +159,14 @@ class Frugal {
         return order;
     }
 
-    Order in_order(const std::vector<ValueId>& ends) {
+    /// Given up, and not whole, where it takes more beyond the most than that.
+    Order in_order(const std::vector<ValueId>& ends, std::int64_t most_excess) {
         Order order;
         begin(order);
-        for (const ValueId end : ends) finish(end, order);
+        for (const ValueId end : ends) {
+            finish(end, order);
+            if (order.excess > most_excess) return order;
+        }
         take_rest(order);
         return order;
     }
@@ -183,7 +188,7 @@ class Frugal {
             const auto from = ends.begin() + below(ends.size()), to = ends.begin() + below(ends.size());
             if (from < to) std::rotate(from, from + 1, to + 1);
             else std::rotate(to, from, from + 1);
-            Order tried = in_order(ends);
+            Order tried = in_order(ends, best.excess);
             const bool less = tried.excess < best.excess, equal = tried.excess == best.excess;
             in_vain = less ? 0 : in_vain + 1;
             if (less ? arranged(tried).tasks >= tasks : equal && tried.floats <= best.floats) best = std::move(tried);
@@ -193,7 +198,8 @@ class Frugal {
 
     void finish(ValueId end, Order& order) {
         order.ends.push_back(end);
-        for (const ValueId v : way_to(end)) {
+        way_to(end, way_);
+        for (const ValueId v : way_) {
             take(v, order);
             take_freeing(order);
         }
@@ -205,19 +211,18 @@ class Frugal {
         if (progress_.is_made(v)) return;
         progress_.make(v);
         order.operations.push_back(v);
-        may_free_.insert(affected_[index(v)].begin(), affected_[index(v)].end());
-        order.floats = std::max(order.floats, progress_.floats_made() + fragment_work_floats(fn_, v));
+        for (const ValueId u : affected_[index(v)]) may_free_[index(u)] = 1, first_free_ = std::min(first_free_, u);
+        order.floats = std::max(order.floats, progress_.floats_made() + work_floats_[index(v)]);
         order.excess += std::max<std::int64_t>(0, progress_.registers() - most());
     }
 
     /// What takes the place of the fragments that it is made from, which are all there, and results.
     void take_freeing(Order& order) {
-        while (!may_free_.empty()) {
-            const ValueId v = *may_free_.begin();
-            may_free_.erase(may_free_.begin());
+        for (ValueId v = next_free(); v != ir::kNoValue; v = next_free()) {
             if (progress_.is_made(v)) continue;
             if (is_copied(v) && !is_end(v) && !copies_early_) continue;
-            const std::vector<ValueId> way = way_to(v);
+            std::vector<ValueId>& way = way_to_free_;
+            way_to(v, way);
             if (std::any_of(way.begin(), way.end(), [&](ValueId u) { return u != v && !in_loop(u); })) continue;
             const std::int64_t before = progress_.registers();
             for (const ValueId u : way) progress_.make(u);
@@ -226,6 +231,15 @@ class Frugal {
             if (is_copied(v) ? more >= 0 : more > 0) continue;
             for (const ValueId u : way) take(u, order);
         }
+    }
+
+    /// The first of what may free registers, which is taken from there.
+    [[nodiscard]] ValueId next_free() {
+        const auto first = std::find(may_free_.begin() + first_free_, may_free_.end(), 1);
+        first_free_ = static_cast<ValueId>(first - may_free_.begin());
+        if (first == may_free_.end()) return ir::kNoValue;
+        *first = 0;
+        return first_free_;
     }
 
     /// What may free registers, and by which operations it comes to do so: those that it reads, and others that do.
@@ -263,18 +277,17 @@ class Frugal {
     }
 
     /// What is yet to be made for a value, itself last.
-    [[nodiscard]] std::vector<ValueId> way_to(ValueId end) {
-        std::vector<ValueId> order;
-        go(end, order);
-        for (const ValueId v : order) on_way_[index(v)] = false;
-        visits_ += static_cast<std::int64_t>(order.size());
-        return order;
+    void way_to(ValueId end, std::vector<ValueId>& way) {
+        way.clear();
+        go(end, way);
+        for (const ValueId v : way) on_way_[index(v)] = 0;
+        visits_ += static_cast<std::int64_t>(way.size());
     }
-    void go(ValueId v, std::vector<ValueId>& order) {
+    void go(ValueId v, std::vector<ValueId>& way) {
         if (progress_.is_made(v) || on_way_[index(v)]) return;
-        on_way_[index(v)] = true;
-        for (const ValueId a : sorted_args_[index(v)]) go(a, order);
-        order.push_back(v);
+        on_way_[index(v)] = 1;
+        for (const ValueId a : sorted_args_[index(v)]) go(a, way);
+        way.push_back(v);
     }
 
     /// Registers at once for a value alone (Sethi and Ullman's number, of a tree).
@@ -289,14 +302,14 @@ class Frugal {
     /// left.
     [[nodiscard]] std::array<std::int64_t, 3> room(ValueId end) {
         std::int64_t most = kEnough, memory = 0;
-        const std::vector<ValueId> way = way_to(end);
-        for (const ValueId v : way) {
+        way_to(end, way_);
+        for (const ValueId v : way_) {
             progress_.make(v);
             most = std::max(most, progress_.registers());
-            memory = std::max(memory, progress_.floats() + fragment_work_floats(fn_, v));
+            memory = std::max(memory, progress_.floats() + work_floats_[index(v)]);
         }
         const std::int64_t left = progress_.registers();
-        std::for_each(way.rbegin(), way.rend(), [&](ValueId v) { progress_.undo(v); });
+        std::for_each(way_.rbegin(), way_.rend(), [&](ValueId v) { progress_.undo(v); });
         return {most, memory, left};
     }
 
@@ -306,11 +319,15 @@ class Frugal {
     std::vector<std::vector<ValueId>> sorted_args_;  ///< what needs more registers first
     std::vector<std::int64_t> need_;
     std::vector<ValueId> ends_;
+    std::vector<std::int64_t> work_floats_;
     std::vector<std::vector<ValueId>> affected_;  ///< what may free registers once a value is made
-    bool copies_early_ = false;   ///< for products, as soon as that frees registers; else as they are read
-    std::int64_t visits_ = 0;     ///< of operations, which long ways to one make many
-    std::set<ValueId> may_free_;  ///< … of what has been made so far
-    std::vector<bool> on_way_ = std::vector<bool>(fn_.ops.size(), false);
+    bool copies_early_ = false;  ///< for products, as soon as that frees registers; else as they are read
+    std::int64_t visits_ = 0;    ///< of operations, which long ways to one make many
+    /// Flags of what may free registers so far, of which there are none before the first.
+    std::vector<char> may_free_ = std::vector<char>(fn_.ops.size(), 0);
+    ValueId first_free_ = 0;
+    std::vector<char> on_way_ = std::vector<char>(fn_.ops.size(), 0);
+    std::vector<ValueId> way_, way_to_free_;  ///< found last, by those that take their time with them
 };
 
 }  // namespace

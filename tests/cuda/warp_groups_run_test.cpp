@@ -71,6 +71,13 @@ bool has_roles(const plan::Plan& plan) {
                        [](const plan::Kernel& k) { return k.tiles.roles.has_value(); });
 }
 
+bool has_kernels(const ir::Definition& def, const Example& example) {
+    const auto all = plan::all_strategies();
+    return std::any_of(all.begin(), all.end(), [&](plan::Strategy strategy) {
+        return plan_for(def, example, strategy, kFewTasks) || plan_for(def, example, strategy, kManyTasks);
+    });
+}
+
 /// Every strategy for few tasks and for many, each source once.
 std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& def, const Example& example) {
     std::vector<std::pair<std::string, plan::Plan>> plans;
@@ -811,7 +818,7 @@ std::vector<Example> all_examples() {
     std::vector<Example> found;
     for (const Entry& entry : all_programs())
         if (!others.contains(entry.name) &&
-            !plans_for(frontend::with_dtype(entry.make().define(), BF16), {entry.name}).empty())
+            has_kernels(frontend::with_dtype(entry.make().define(), BF16), {entry.name}))
             found.push_back({entry.name});
     return found;
 }

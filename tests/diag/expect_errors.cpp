@@ -9,7 +9,7 @@ namespace forge::tests {
 namespace {
 
 std::string source_line(const Location& where) {
-    std::istringstream file(read_file(where.file));
+    std::istringstream file(read_file(std::string(where.file)));
     std::string line;
     for (unsigned i = 0; i < where.line; ++i) std::getline(file, line);
     return line;

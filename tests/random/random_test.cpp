@@ -18,7 +18,7 @@ namespace forge::fuzz {
 namespace {
 
 constexpr std::uint64_t kFirst = 1000;
-constexpr int kGroups = 10, kInGroup = 6;
+constexpr int kGroups = 10, kInGroup = 4;
 
 /// Every so many seeds; 0: none.
 auto every(std::uint64_t n) {
