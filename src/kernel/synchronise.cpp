@@ -54,6 +54,8 @@ class Synchroniser {
                 visit_all(s.body);
                 break;
             case Kind::Loop:
+                loop(s);
+                break;
             case Kind::Kernel:
                 visit_all(s.body);
                 break;
@@ -102,6 +104,14 @@ class Synchroniser {
                 break;
         }
         done.push_back(std::move(s));
+    }
+
+    /// What comes after a loop comes after all that precedes it too, where it has no turn.
+    void loop(Statement& s) {
+        const Accesses read = read_, written = written_;
+        visit_all(s.body);
+        append(read_, read);
+        append(written_, written);
     }
 
     // A chunk.

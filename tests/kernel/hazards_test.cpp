@@ -192,6 +192,22 @@ TEST(Synchronise, PutsBarriersBetweenDependentOperations) {
     EXPECT_EQ(order, "a b | c of a d of b | e over a | ");
 }
 
+// A loop may have no turn: barriers within it are none for what stands before and after.
+TEST(Synchronise, PutsABarrierBehindALoopThatMayHaveNoTurn) {
+    kernel::Kernel k = kernel::parse(
+        "kernel \"k\"\n{\n"
+        "compute \"load\" writes \"s\"[0:8]\n"
+        "loop \"chunks\" {\n"
+        "compute \"next\" reads \"s\"[0:8] writes \"s\"[8:16]\n"
+        "compute \"state\" reads \"s\"[8:16] writes \"s\"[0:8]\n"
+        "compute \"other\" reads \"s\"[0:8]\n}\n"
+        "compute \"store\" reads \"s\"[0:8]\n}\n");
+    kernel::synchronise(k);
+    ASSERT_EQ(k.body.size(), 4U);
+    EXPECT_EQ(k.body[2].kind, kernel::Kind::Barrier);
+    EXPECT_TRUE(kernel::find_hazards(k).empty()) << kernel::print(k);
+}
+
 TEST(KernelText, SaysWhereItIsWrong) {
     for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
              {"", "kernel"},
