@@ -64,10 +64,10 @@ struct Range {
 /// Of logarithms of decays, of decays and weights, and of any number.
 inline constexpr Range kLogDecays{-std::numeric_limits<double>::infinity(), 0}, kZeroToOne{0, 1}, kAnyNumber{};
 
-/// A place in the user's program (or in an IR file).
+/// A place in the user's program (or in an IR file). Places are copied with every operation of a program: all of a file
+/// share its name, which stays until the process ends. Made by a constructor, not by assigning to `file`.
 struct Location {
-    std::string_view
-        file;  ///< one of the texts that stay for ever: places are copied with every operation of a program
+    std::string_view file;
     unsigned line = 0;
     unsigned column = 0;
 
@@ -80,7 +80,7 @@ struct Location {
     friend bool operator==(const Location&, const Location&) = default;
 
   private:
-    static std::string_view lasting(std::string_view text);  ///< the same text, one copy of each for ever
+    static std::string_view lasting(std::string_view text);  ///< the one copy of this text that stays
 };
 
 std::string to_string(const Location& loc);  ///< `mine.cpp:12:3`

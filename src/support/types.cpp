@@ -67,8 +67,9 @@ std::string to_string(const Shape& shape) {
 }
 
 std::string_view Location::lasting(std::string_view text) {
-    static std::mutex mutex;
-    static std::set<std::string, std::less<>> texts;  // whose places do not change
+    // Never destroyed: static definitions, and threads that still run as the process ends, have places too.
+    static std::mutex& mutex = *new std::mutex;
+    static auto& texts = *new std::set<std::string, std::less<>>;  // whose elements stay where they are
     const std::lock_guard lock(mutex);
     const auto found = texts.find(text);
     return found != texts.end() ? *found : *texts.emplace(text).first;

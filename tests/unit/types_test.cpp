@@ -24,6 +24,13 @@ TEST(Types, Print) {
     EXPECT_EQ(to_string(Location()), "<unknown>");
 }
 
+TEST(Types, PlacesShareTheNameOfAFileThatIsGone) {
+    const Location first(std::string("a file whose name is long.cpp"), 1, 2);
+    const Location second(std::string("a file whose name is long.cpp"), 3, 4);
+    EXPECT_EQ(to_string(first), "a file whose name is long.cpp:1:2");
+    EXPECT_EQ(first.file.data(), second.file.data());
+}
+
 TEST(Types, KnowTheirSizeAndKind) {
     EXPECT_EQ(size_in_bytes(DType::Bool), 1U);
     EXPECT_EQ(size_in_bytes(BF16), 2U);
