@@ -18,7 +18,7 @@
 #include "tests/cuda/emulated/blocks.h"
 #include "tests/cuda/emulated/program.h"
 #include "tests/cuda/in_place.h"
-#include "tests/support/entries.h"
+#include "tests/support/turns.h"
 
 namespace forge::tests {
 namespace {
@@ -36,13 +36,15 @@ void PrintTo(const Example& e, std::ostream* out) {
 
 std::map<std::string, std::int64_t> sizes_of(const Example& e) { return {{"K", e.k}, {"V", e.v}, {"M", 64}}; }
 
+/// Packed sequences, and one of the others in this example's turn.
 std::vector<check::Problem> problems_for(const ir::Definition& def, const Example& example) {
-    std::vector<check::Problem> problems = {{.T = 150, .H = 1, .initial_state = true},
-                                            {.B = 2, .T = 330, .H = 1},
-                                            {.H = 1, .lengths = {70, 0, 1, 130}, .initial_state = true},
-                                            {.T = 100, .H = 1, .strided = true}};
+    std::vector<check::Problem> problems = {
+        {.T = 150, .H = 1, .initial_state = true}, {.B = 2, .T = 330, .H = 1}, {.T = 100, .H = 1, .strided = true}};
     if (check::has_gates(def)) problems.push_back({.T = 70, .H = 1, .gate = -5.0});
     if (check::has_grouped_heads(def)) problems.push_back({.T = 70, .H = 1, .HV = 2});
+    const std::size_t turn = turn_of(example.program) + static_cast<std::size_t>(example.k + example.v) / 64;
+    problems = in_turn(turn, std::move(problems), 1);
+    problems.push_back({.H = 1, .lengths = {70, 0, 1, 130}, .initial_state = true});
     for (check::Problem& p : problems) p.dtype = example.dtype, p.sizes = sizes_of(example);
     return problems;
 }

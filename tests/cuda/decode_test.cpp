@@ -18,7 +18,7 @@
 #include "program/entry_point.h"
 #include "target/simt/shared_memory.h"
 #include "tests/cuda/emulated/program.h"
-#include "tests/support/entries.h"
+#include "tests/support/turns.h"
 #include "tile/held.h"
 
 namespace forge::tests {
@@ -97,9 +97,11 @@ TEST_P(DecodeKernels, DoWhatTheRecurrenceSays) {
     EXPECT_FALSE(held.schedule.states_ahead);
     EXPECT_EQ(ahead.schedule.states_ahead, holds(ahead));
     EXPECT_FALSE(holds(in_memory));
-    check_plan("decode_" + decode.definition.name, held, decode.declared, problems);
-    if (holds(ahead)) check_plan("decode_ahead_" + decode.definition.name, ahead, decode.declared, problems);
-    check_plan("decode_in_memory_" + decode.definition.name, in_memory, decode.declared, problems);
+    using Named = std::pair<const char*, const plan::Plan*>;
+    std::vector<Named> plans = {{"decode_", &held}, {"decode_in_memory_", &in_memory}};
+    if (holds(ahead)) plans.insert(plans.begin() + 1, Named{"decode_ahead_", &ahead});
+    for (const auto& [name, plan] : in_turn(GetParam(), plans, 2))
+        check_plan(name + decode.definition.name, *plan, decode.declared, problems);
 }
 
 // Whose states stay in registers: all but those that something else than products with vectors mixes.

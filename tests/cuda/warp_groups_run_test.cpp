@@ -29,7 +29,7 @@
 #include "tests/cuda/float_forms.h"
 #include "tests/cuda/in_place.h"
 #include "tests/random/program.h"
-#include "tests/support/entries.h"
+#include "tests/support/turns.h"
 
 namespace forge::tests {
 namespace {
@@ -66,6 +66,11 @@ std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& exa
     return {};
 }
 
+/// Its place among examples: programs, then their sizes.
+std::size_t turn_of(const Example& example) {
+    return tests::turn_of(example.program) + static_cast<std::size_t>(example.k + example.v) / 64;
+}
+
 bool has_roles(const plan::Plan& plan) {
     return std::any_of(plan.kernels.begin(), plan.kernels.end(),
                        [](const plan::Kernel& k) { return k.tiles.roles.has_value(); });
@@ -78,7 +83,7 @@ bool has_kernels(const ir::Definition& def, const Example& example) {
     });
 }
 
-/// Every strategy for few tasks and for many, each source once.
+/// Strategies for few tasks and for many, each source once: some in this example's turn.
 std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& def, const Example& example) {
     std::vector<std::pair<std::string, plan::Plan>> plans;
     std::set<std::string> sources;
@@ -87,7 +92,8 @@ std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& 
             if (const auto plan = plan_for(def, example, strategy, tasks);
                 plan && sources.insert(emit::emit_cuda(*plan)).second)
                 plans.emplace_back(fmt::format("{}, {} tasks", plan::to_string(strategy), tasks), *plan);
-    return plans;
+    constexpr std::size_t kCount = 2;
+    return in_turn(turn_of(example), std::move(plans), kCount);
 }
 
 /// A problem with what the recurrence makes of it.
@@ -145,11 +151,15 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     const Example& example = GetParam();
     const ir::Definition declared = graph::with_phases(program_named(example.program).make().define());
     std::vector<Solved> problems = problems_for(declared, example);
+    const std::size_t each = (problems.size() + 1) / 2;
     int count = 0;
     for (const auto& [name, plan] : plans_for(frontend::with_dtype(declared, example.dtype), example)) {
         SCOPED_TRACE(name);
         const emulated::Program program(fmt::format("{}_{}", example.program, count++), plan);
-        for (Solved& problem : problems) expect_solved(program, problem, has_roles(plan) ? problem.orders : 1);
+        std::vector<Solved*> all;
+        for (Solved& problem : problems) all.push_back(&problem);
+        for (Solved* problem : in_turn(turn_of(example), all, each, each * static_cast<std::size_t>(count)))
+            expect_solved(program, *problem, has_roles(plan) ? problem->orders : 1);
     }
     EXPECT_GT(count, 0);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 #include <stdexcept>
 
@@ -155,7 +156,8 @@ void each_channel_plan(const Entry& entry, const UsePlan& use) {
     }
 }
 
-plan::Plan plan_named(const std::string& name) {
+namespace {
+plan::Plan find_plan(const std::string& name) {
     std::optional<plan::Plan> found;
     const auto keep = [&](const std::string& other, const plan::Plan& plan) {
         if (other == name) found = plan;
@@ -166,6 +168,14 @@ plan::Plan plan_named(const std::string& name) {
     else each_warp_group_plan(entry, keep);
     if (!found) throw std::runtime_error("no plan is called " + name);
     return *found;
+}
+}  // namespace
+
+const plan::Plan& plan_named(const std::string& name) {
+    static std::map<std::string, plan::Plan> plans;
+    auto found = plans.find(name);
+    if (found == plans.end()) found = plans.emplace(name, find_plan(name)).first;
+    return found->second;
 }
 
 }  // namespace forge::tests

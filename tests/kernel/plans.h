@@ -16,7 +16,7 @@ void each_portable_plan(const Entry& entry, const UsePlan& use);
 void each_warp_group_plan(const Entry& entry, const UsePlan& use);
 void each_channel_plan(const Entry& entry, const UsePlan& use);
 
-/// The one with this name.
-plan::Plan plan_named(const std::string& name);
+/// The one with this name, made once.
+const plan::Plan& plan_named(const std::string& name);
 
 }  // namespace forge::tests

@@ -2,7 +2,6 @@
 
 #include "check/parallel.h"
 #include "plan/place.h"
-#include "support/environment.h"
 
 namespace forge::tests {
 namespace {
@@ -33,14 +32,6 @@ std::vector<check::Case> few_cases(DType dtype, const std::map<std::string, std:
     packed.lengths = {17, 0, 70, 1}, packed.strided = true, packed.int64_offsets = true;
     return {{"ragged, initial state", ragged}, {"packed, strided, initial states", packed}};
 }
-
-std::size_t turn_of(const Entry& program) {
-    const std::vector<Entry> all = all_programs();
-    const auto same = [&](const Entry& e) { return e.name == program.name; };
-    return static_cast<std::size_t>(std::find_if(all.begin(), all.end(), same) - all.begin());
-}
-
-bool every_way() { return support::environment("FORGE_EVERY_WAY").value_or("0") == "1"; }
 
 std::vector<std::string> all_strategies() {
     std::vector<std::string> names;
