@@ -1,8 +1,10 @@
 #include "forge/types.h"
 
+#include <array>
+#include <atomic>
 #include <charconv>
-#include <mutex>
-#include <set>
+#include <functional>
+#include <memory>
 
 #include "forge/error.h"
 
@@ -67,12 +69,22 @@ std::string to_string(const Shape& shape) {
 }
 
 std::string_view Location::lasting(std::string_view text) {
-    // Never destroyed: static definitions, and threads that still run as the process ends, have places too.
-    static std::mutex& mutex = *new std::mutex;
-    static auto& texts = *new std::set<std::string, std::less<>>;  // whose elements stay where they are
-    const std::lock_guard lock(mutex);
-    const auto found = texts.find(text);
-    return found != texts.end() ? *found : *texts.emplace(text).first;
+    // Never destroyed: static definitions, and threads that still run as the process ends, have places too. Lists that
+    // only grow, by hash: a child forked while another thread looks here finds no lock held.
+    struct Text {
+        std::string text;
+        const Text* next;
+    };
+    static std::array<std::atomic<const Text*>, 64> lists{};
+    std::atomic<const Text*>& list = lists.at(std::hash<std::string_view>{}(text) % lists.size());
+    std::unique_ptr<Text> made;
+    for (const Text* first = list.load();;) {
+        for (const Text* t = first; t; t = t->next)
+            if (t->text == text) return t->text;
+        if (!made) made = std::make_unique<Text>(Text{std::string(text), nullptr});
+        made->next = first;
+        if (list.compare_exchange_weak(first, made.get())) return made.release()->text;
+    }
 }
 
 std::string to_string(const Location& loc) {

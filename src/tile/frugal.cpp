@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 
@@ -333,13 +332,12 @@ class Frugal {
 }  // namespace
 
 Function frugal(const Function& fn, bool split, bool far) {
-    // Schedules are tried that differ in other kernels.
+    // Schedules are tried that differ in other kernels. Of each thread its own: others may search meanwhile.
     constexpr std::size_t kMost = 16;
-    static std::mutex mutex;
-    static std::map<std::string, Function> found;
-    const std::lock_guard lock(mutex);
+    thread_local std::map<std::string, Function> found;
     if (found.size() == kMost) found.clear();
-    const auto [it, first] = found.try_emplace((far ? "far " : "near ") + ir::print(fn));
+    const auto [it, first] =
+        found.try_emplace((far ? "far " : "near ") + std::string(split ? "split " : "") + ir::print(fn));
     if (first) it->second = Frugal(fn, split, far).searched();
     return it->second;
 }

@@ -13,6 +13,7 @@
 #include "ir/text.h"
 #include "tests/support/entries.h"
 #include "tests/support/expected.h"
+#include "tests/support/turns.h"
 
 namespace forge::tests {
 namespace {
@@ -144,7 +145,7 @@ TEST_P(Legal, AfterEachPass) {
 TEST_P(Legal, AndRightAfterEachPass) {
     const ir::Definition def = GetParam().make().define();
     const compiler::Plant nothing = [](Pass, Function&) {};  // with which nothing is compiled and called
-    for (const char* machine : {"cpu", "h200"}) {
+    for (const char* machine : in_turn(GetParam(), std::vector<const char*>{"cpu", "h200"}, 1)) {
         const check::Bisection found = check::bisect(def, options_for(def, machine), nothing);
         EXPECT_TRUE(found.ok()) << machine << "\n" << found.text();
     }

@@ -13,6 +13,7 @@
 #include "ir/text.h"
 #include "program/entry_point.h"
 #include "tests/support/expected.h"
+#include "tests/support/turns.h"
 #include "variants/variants.h"
 
 namespace forge::tests {
@@ -151,7 +152,7 @@ TEST(Cost, IsTheSchedulersOnACpu) {
 TEST(Cost, OfEveryVariantAndEntryPointIsPositiveAndAboveItsRoofline) {
     for (const auto& entry : variants::listed())
         for (const char* point : {"forward", "backward", "decode"})
-            for (const char* gpu : {"h200", "a100"}) {
+            for (const char* gpu : tests::in_turn(entry, std::vector<const char*>{"h200", "a100"}, 1)) {
                 if (point == std::string("decode") && !program::has_decode(entry.make().define())) continue;
                 CompileOptions o = on(gpu, 4096, 16);
                 o.sizes = {{"K", 64}, {"V", 64}, {"D", 64}};

@@ -13,6 +13,7 @@
 #include "program/module.h"
 #include "target/choose.h"
 #include "tests/novel/novel.h"
+#include "tests/support/turns.h"
 #include "variants/variants.h"
 
 namespace forge::tests {
@@ -97,10 +98,12 @@ TEST(DeepChains, Plan) {
         for (const auto& entry : programs) {
             SCOPED_TRACE(entry.name);
             const ir::Definition def = with_chain(entry.make().define(), number++);
-            plan(def, "forward", {{sizes, 8192, 1, 4}, target::facts_of("h200"), {}});
-            plan(def, number % 2 == 0 ? "backward" : "decode", {{sizes, 1024, 1, 2}, target::facts_of("a100"), {}});
-            plan(def, number % 2 == 0 ? "decode" : "backward",
-                 {{sizes, 1024, 1, 2}, target::cpu_device("avx512", 2), {}});
+            const target::Machine machines[] = {target::facts_of("h200"), target::facts_of("a100"),
+                                                target::cpu_device("avx512", 2)};
+            const std::vector<std::string> entries = {"forward", "backward", "decode"};
+            for (std::size_t i = 0; i < entries.size(); ++i)
+                if (every_way() || i == number % entries.size())
+                    plan(def, entries[i], {{sizes, 4096, 1, 4}, machines[(i + number / 3) % 3], {}});
         }
     };
     go_through(variants::all());

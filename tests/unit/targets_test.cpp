@@ -9,6 +9,7 @@
 #include "program/module.h"
 #include "target/choose.h"
 #include "tests/novel/novel.h"
+#include "tests/support/turns.h"
 #include "variants/variants.h"
 
 namespace forge::target {
@@ -33,7 +34,7 @@ Chosen of(const std::string& variant) { return Chosen(variants::find(variant)->m
 
 TEST(Targets, TakeTheSameWhetherAllCandidatesAreLookedAtOrNot) {
     for (const auto& entry : variants::all())
-        for (const char* gpu : {"h200", "a100", "rtx4090"}) {
+        for (const char* gpu : tests::in_turn(entry, std::vector<const char*>{"h200", "a100", "rtx4090"}, 1)) {
             const Chosen program(entry.make().define());
             const Choice best = program.on(about(gpu)), all = program.on(about(gpu), Range::All);
             EXPECT_TRUE(same_choice(best.schedule, all.schedule)) << entry.name << " on " << gpu;
@@ -65,6 +66,7 @@ TEST(Targets, HaveAScheduleOrAReason) {
 
 TEST(Targets, ANotAffineDecayIsARefusalOfSegmentsAndNoError) {
     for (const auto& entry : novel::all()) {
+        if (!tests::has_turn(entry, 2)) continue;
         const Chosen program(entry.make().define());
         Question question = about("h200");
         for (const auto& in : program.module.own().inputs)

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kGroups = 8;
 
-/// Every eighth program each: planning them all takes a minute, with sanitizers ten.
+/// Every eighth program each: planning them all takes a minute.
 class Engines : public testing::TestWithParam<int> {};
 
 TEST_P(Engines, AreThoseOfTheTable) {
