@@ -136,13 +136,14 @@ TEST_P(Gradients, OfChunksAreThoseOfTokens) {
     for (const std::int64_t chunk : {1, 4, 8, 16}) expect_same(by_chunks(chunk), expected);
 }
 
-/// Kernels in float32, and in an element type of 16 bits by another strategy: programs take turns. `forge check --all
+/// Kernels in float32 or in an element type of 16 bits, by one of the strategies: programs take turns. `forge check
+/// --all
 /// --backward` tries everything with everything.
 TEST_P(Gradients, OfKernels) {
     const char* const strategies[] = {"one-pass", "fused", "decoupled"};
     const ir::Definition tensors = graph::gradient_interface(def_);
     std::size_t turn = turn_of(GetParam());
-    for (const DType dtype : {F32, BF16}) {
+    for (const DType dtype : in_turn(GetParam(), std::vector<DType>{F32, BF16}, 1)) {
         const std::vector<CompileOptions> ways = {
             {.entry = "backward", .strategy = strategies[turn++ % 3], .chunk = dtype == F32 ? 32 : 64}};
         const std::vector<check::Case> cases = few_cases(dtype, {{"K", 20}, {"V", 12}});
