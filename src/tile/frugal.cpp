@@ -336,10 +336,9 @@ Function frugal(const Function& fn, bool split, bool far) {
     constexpr std::size_t kMost = 16;
     thread_local std::map<std::string, Function> found;
     if (found.size() == kMost) found.clear();
-    const auto [it, first] =
-        found.try_emplace((far ? "far " : "near ") + std::string(split ? "split " : "") + ir::print(fn));
-    if (first) it->second = Frugal(fn, split, far).searched();
-    return it->second;
+    const std::string key = (far ? "far " : "near ") + std::string(split ? "split " : "") + ir::print(fn);
+    const auto known = found.find(key);
+    return known != found.end() ? known->second : found.emplace(key, Frugal(fn, split, far).searched()).first->second;
 }
 
 }  // namespace forge::tile

@@ -133,12 +133,13 @@ std::vector<std::string> found_before() {
     return names;
 }
 
-/// Which kernels a report's first line is about: both where it names no engine.
+/// Whether a report's first line has one of these words.
 bool names_any(const std::string& report, const std::vector<std::string>& words) {
     const std::string line = report.substr(0, report.find('\n'));
     return std::any_of(words.begin(), words.end(),
                        [&](const std::string& word) { return line.find(word) != std::string::npos; });
 }
+/// Which kernels a report is about: both where it names no engine.
 bool is_for_gpus(const std::string& report) {
     return tests::every_way() || !names_any(report, {"Found by backward", "Found by cpu"});
 }
