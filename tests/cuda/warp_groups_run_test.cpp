@@ -83,7 +83,7 @@ bool has_kernels(const ir::Definition& def, const Example& example) {
     });
 }
 
-/// Strategies for few tasks and for many, each source once: some in this example's turn.
+/// Strategies for few tasks and for many, each source once.
 std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& def, const Example& example) {
     std::vector<std::pair<std::string, plan::Plan>> plans;
     std::set<std::string> sources;
@@ -92,8 +92,7 @@ std::vector<std::pair<std::string, plan::Plan>> plans_for(const ir::Definition& 
             if (const auto plan = plan_for(def, example, strategy, tasks);
                 plan && sources.insert(emit::emit_cuda(*plan)).second)
                 plans.emplace_back(fmt::format("{}, {} tasks", plan::to_string(strategy), tasks), *plan);
-    constexpr std::size_t kCount = 2;
-    return in_turn(turn_of(example), std::move(plans), kCount);
+    return plans;
 }
 
 /// A problem with what the recurrence makes of it.
@@ -151,9 +150,11 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     const Example& example = GetParam();
     const ir::Definition declared = graph::with_phases(program_named(example.program).make().define());
     std::vector<Solved> problems = problems_for(declared, example);
+    const auto plans = plans_for(frontend::with_dtype(declared, example.dtype), example);
+    constexpr std::size_t kPlans = 2;
     const std::size_t each = (problems.size() + 1) / 2;
     int count = 0;
-    for (const auto& [name, plan] : plans_for(frontend::with_dtype(declared, example.dtype), example)) {
+    for (const auto& [name, plan] : in_turn(turn_of(example), plans, kPlans)) {
         SCOPED_TRACE(name);
         const emulated::Program program(fmt::format("{}_{}", example.program, count++), plan);
         std::vector<Solved*> all;
