@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 
 #include "check/check.h"
@@ -275,6 +276,26 @@ TEST_P(ForgettingSegments, AreRightWhateverTheyForget) {
         packed.lengths = {200, 0, 1, 530, 64};
         EXPECT_TRUE(is_right(kernels, packed)) << gate;
     }
+}
+
+// More segments than a warp has lanes and than places for their transitions; which of them forget is drawn.
+TEST(ManySegments, AreRightWhicheverForget) {
+    const Example example{"gated_delta_net", BF16, 64, 64};
+    const ir::Definition def = graph::with_phases(program_named(example.program).make().define());
+    const auto plan = plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, 1);
+    ASSERT_TRUE(plan && plan->schedule.forgetting);
+    constexpr std::int64_t kSegment = 128;
+    check::Buffers buffers(
+        def, {.T = 36 * kSegment + 1, .H = 1, .sizes = example.sizes(), .dtype = BF16, .initial_state = true});
+    std::mt19937 draw(7);
+    for (std::int64_t t = 0, forgets = 0; t < buffers.problem().T; ++t) {
+        if (t % kSegment == 0) forgets = draw() % 3 == 0;
+        buffers.inputs.at("g").set(t, forgets ? -0.2 : -1e-3);
+    }
+    const check::Reference reference = check::reference(buffers, 64);
+    emulated::Program("many_segments", *plan).run(buffers.call(), 1);
+    for (const check::Difference& d : check::compare(buffers, reference).differences)
+        EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
 }
 
 TEST_P(ForgettingSegments, HaveTransitionsWhereTheyRemember) {

@@ -38,8 +38,8 @@ struct Parts {
 };
 
 /// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so
-/// that one product need not wait for the one before.
-template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS>
+/// that one product need not wait for the one before. UNROLLED: so many turns of the loop over k.
+template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS, int UNROLLED = 2>
 struct Product {
     static constexpr int kChains = ROWS * COLS < 4 ? 2 : 1;
     float sum[kChains][ROWS][COLS][4] = {};
@@ -55,7 +55,7 @@ struct Product {
             for (int h = 0; h < 2; ++h) left[r][h] = a + inside<M>(row + r * 16 + h * 8 + g) * AI + t * AK;
 #pragma unroll
         for (int c = 0; c < COLS; ++c) right[c] = b + inside<N>(col + c * 8 + g) * BN + t * BK;
-#pragma unroll 2
+#pragma unroll UNROLLED
         for (int k = k0; k < k1; k += 8 * kChains) {
             step<0>(left, right, k, t);
             if (kChains > 1 && k + 8 < k1) step<kChains - 1>(left, right, k + 8, t);
@@ -68,6 +68,21 @@ struct Product {
 #pragma unroll
                     for (int e = 0; e < 4; ++e) sum[0][r][c][e] += sum[1][r][c][e], sum[1][r][c][e] = 0.0f;
         }
+    }
+
+    /// Sums begin as what lies there: from this row and column on, in pairs that are 8-byte aligned.
+    FORGE_DEVICE void begin(const float* c, int ld, int row, int col) {
+        const int g = lane() / 4, t = lane() % 4;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int n = 0; n < COLS; ++n)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const float2 x = *reinterpret_cast<const float2*>(c + inside<M>(row + r * 16 + h * 8 + g) * ld +
+                                                                      inside<N - 1>(col + n * 8 + 2 * t));
+                    sum[0][r][n][2 * h] = x.x, sum[0][r][n][2 * h + 1] = x.y;
+                }
     }
 
     /// f(row, col, x, y) for pairs of neighbouring results that lie before (row_end, col_end); y may lie in column N.

@@ -6,6 +6,7 @@
 #include "../portable/kernel.h"
 #include "../ptx/overlap.h"
 #include "arrivals.h"
+#include "carries.h"
 #include "decay_apply.h"
 #include "decay_products.h"
 #include "decays.h"

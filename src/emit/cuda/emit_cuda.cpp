@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emit/cuda/carries.h"
 #include "emit/cuda/channels.h"
 #include "emit/cuda/fragment_kernel.h"
 #include "emit/cuda/launch.h"
@@ -85,7 +86,9 @@ Source tiles_source(const plan::Plan& plan) {
                 own.prologue.emplace_back("ptx::wait_for_kernel_before();");
             }
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
-            (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel : write_kernel)(out, own, p, kernel);
+            (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel
+             : carries_columns(p, kernel)              ? write_carries
+                                                       : write_kernel)(out, own, p, kernel);
         });
 }
 

@@ -6,6 +6,7 @@
 
 #include "device/cuda/portable/call.h"
 #include "emit/coming.h"
+#include "emit/cuda/carries.h"
 #include "emit/cuda/channels.h"
 #include "forge/error.h"
 #include "tile/fragments.h"
@@ -26,6 +27,8 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
         launch.shared_bytes =
             kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
+    if (carries_columns(plan, kernel))
+        launch.shared_bytes = carry_floats(plan, kernel) * static_cast<std::int64_t>(sizeof(float));
     launch.waits = waits_for_kernel_before(plan, kernel), launch.waits_late = runs_beside_kernel_before(plan, kernel);
     launch.early = starts_early(plan, kernel);
     launch.maps = mapped_tensors(plan, kernel);

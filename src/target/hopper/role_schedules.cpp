@@ -215,7 +215,8 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
         if (kernel.graph.loop == plan::Loop::Summaries) times.tiles = kernel.parts();
     times.forgetting = s.forgetting;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles;
-    s.segments = times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunks));
+    s.segments =
+        times.best(std::min<std::int64_t>(memory.multiprocessors / tasks, times.chunks / kLeastChunksOfMatrices));
     return s.segments < 2 ? std::nullopt : std::optional(s);
 }
 
