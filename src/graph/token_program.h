@@ -11,8 +11,8 @@
 
 namespace forge::graph {
 
-/// The axis of channels of a program whose states are numbers: its heads.
-inline const std::string kHeadChannels = "heads";
+/// The axis of channels of a program whose states are numbers: its heads. No definition can call an axis so.
+inline const std::string kHeadChannels = "#heads";
 
 /// For programs over vectors [D] of one symbol, over numbers per head, or over matrices [R, D] of which every number
 /// decays by itself: every op is elementwise or reduces the channels or the rows, states are vectors or matrices, and

@@ -69,6 +69,7 @@ struct Schedule {
     /// … which, if not 0, have a warp group for inputs, one for states, and so many that make outputs.
     int output_groups = 0;
     bool producer = false;      ///< … or one for inputs, and one for everything else
+    bool paired = false;        ///< … of which blocks there are two on a multiprocessor
     bool images_apart = false;  ///< … which has memory of its own for each matrix that it stores for other kernels
     /// … or one for inputs, one for what tiles have in common, and so many, with a tile each, for the rest.
     int block_tiles = 1;
@@ -219,6 +220,10 @@ struct Plan {
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
         const Kernel& last = kernels.back();
         return schedule.beside_groups > 0 && &kernel == (loop == Loop::Scan ? &last : &last - 1);
+    }
+    /// Whether two of the kernel's blocks, each of a producer and one group, share a multiprocessor.
+    [[nodiscard]] bool is_paired(const Kernel& kernel) const {
+        return schedule.paired && kernel.tiles.roles && kernel.tiles.roles->takers == 0;
     }
     /// Whether all kernels go through a stretch of chunks before the first begins the next one. States then wait in
     /// spills.

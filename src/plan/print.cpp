@@ -48,6 +48,7 @@ std::string to_string(const Schedule& s) {
                             : s.folds     ? ", inverses multiplied there"
                                           : "",
                             s.output_groups     ? fmt::format(", roles for {}", s.output_groups + 2)
+                            : s.paired          ? ", a producer of inputs for each of two tasks"
                             : s.producer        ? ", a producer of inputs"
                             : s.block_tiles > 1 ? fmt::format(", blocks of {} tiles", s.block_tiles)
                                                 : "");

@@ -227,6 +227,19 @@ TEST_P(EmittedNames, ChangeNothingElse) {
     });
 }
 
+// Every axis by the names of all axes that the compiler knows, not only by the one that is its turn above.
+TEST_P(EmittedNames, MayBeThoseOfAxes) {
+    const std::string text = definition_of(GetParam()), before = source_of(GetParam(), text, {});
+    for (const char* axis : {"K", "V", "D", "H", "HV"}) {
+        if (std::find(GetParam().named.begin(), GetParam().named.end(), axis) == GetParam().named.end()) continue;
+        for (const char* name : {"heads", "tokens", "channels", "rows", "chunks", "B", "N"}) {
+            const Renaming names = {{axis, name}};
+            EXPECT_EQ(difference(before, source_of(GetParam(), renamed(text, names), names)), "")
+                << axis << " " << name;
+        }
+    }
+}
+
 /// The macros that emitted kernels see on a CPU.
 std::string macros(const build::Cache& cache) {
     support::publish_file(cache.place("macros.cpp"),

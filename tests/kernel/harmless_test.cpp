@@ -94,7 +94,8 @@ TEST_P(HarmlessDrops, AreHarmlessInAnyOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Some, HarmlessDrops,
-    testing::Values(Harmless{"Alone", "scalar_gla, warp groups, one-pass, bf16, 64 x 64, 512 tasks", 64, 64},
+    testing::Values(Harmless{"Alone", "weighted_tokens, warp groups, one-pass, bf16, 64 x 64, 512 tasks", 64, 64},
+                    Harmless{"Paired", "scalar_gla, warp groups, one-pass, bf16, 64 x 64, 512 tasks", 64, 64},
                     Harmless{"Blocks", "gated_delta_net, warp groups, one-pass, bf16, 128 x 128, 512 tasks", 128, 128},
                     Harmless{"Apart", "kda, warp groups, one-pass, bf16, 128 x 128, 512 tasks", 128, 128},
                     Harmless{"Beside", "gated_delta_net, warp groups, one-pass, bf16, 64 x 64, 32 tasks", 64, 64}),

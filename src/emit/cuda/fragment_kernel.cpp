@@ -87,7 +87,8 @@ class FragmentKernel {
         const bool small =
             loop_ == Loop::Summaries && plan_.schedule.summaries > 0;  // there are as many as two per multiprocessor
         if (const auto& roles = c_.kernel.tiles.roles)
-            return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(), small && roles->takers == 0 ? 2 : 1);
+            return fmt::format("FORGE_KERNEL_OF({}, {})", roles->groups(),
+                               (small && roles->takers == 0) || plan_.is_paired(c_.kernel) ? 2 : 1);
         if (plan_.is_beside(c_.kernel, Loop::Chunks))
             return fmt::format("FORGE_KERNEL_OF({}, 1)", plan_.schedule.beside_groups);
         return plan::in_order(loop_) ? "FORGE_KERNEL"

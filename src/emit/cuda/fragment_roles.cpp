@@ -23,8 +23,10 @@ struct Registers {
     int inputs, gives, takes;
 };
 
-/// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too.
-Registers registers_for(const Roles& roles) {
+/// Several groups of outputs, each of every other chunk, hold little at a time; what tiles have in common does, too. Of
+/// two groups one has nearly all, where another block has as many.
+Registers registers_for(const Roles& roles, bool paired) {
+    if (paired) return Registers{40, 216, 0};
     if (roles.by_tiles) return roles.has_giver() ? Registers{40, 88, 192} : Registers{40, 0, 232};
     return roles.takers == 1 ? Registers{80, 208, 208} : Registers{72, 184, 128};
 }
@@ -37,7 +39,7 @@ class RolesWriter {
           inputs_(inputs),
           out_(context.out),
           roles_(*context.kernel.tiles.roles),
-          registers_(registers_for(roles_)) {}
+          registers_(registers_for(roles_, context.plan.is_paired(context.kernel))) {}
 
     void write() {
         declare_roles();
@@ -132,9 +134,9 @@ class RolesWriter {
         }
     }
 
-    /// Two groups need not share registers out.
+    /// Two groups need not share registers out that have a multiprocessor's.
     void take_registers(const char* how, int count) {
-        if (!has_takers()) return;
+        if (!has_takers() && !c_.plan.is_paired(c_.kernel)) return;
         out_.next({Kind::Registers, std::to_string(count)});
         out_.line("ptx::{}_registers<{}>();", how, count);
     }

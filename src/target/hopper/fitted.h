@@ -9,7 +9,8 @@
 /// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
 /// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to the times of 25 programs and of eight in
 /// batches, which they meet within 30 % in the mean (bench/results/2026-11-26-h200-batches-groups.csv), but for decays
-/// and registers.
+/// and registers; `paired` is of linear attention, RetNet and scalar GLA of 64 x 64 and 128 x 64
+/// (bench/results/2026-11-29-h200-pairs.csv).
 /// `side_…` are of the calls in bench/results/2026-11-28-h200-tiles-apart.csv, less their work ahead, and of others
 /// like them. The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune
 /// --device cuda` for linear and delta rules with scalar, vector and no decay.
@@ -50,6 +51,7 @@ struct ScanTimes {
     // that it has.
     double alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats, alone_matrix,
         alone_function, alone_spilled, registers;
+    double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each
     double early;       ///< … of states that are no fragments, which have a scan of their own,
     double by_element;  ///< and of such that threads hold
 
@@ -101,6 +103,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .alone_function = 0.42,
                              .alone_spilled = 0.15,
                              .registers = 288,
+                             .paired = 0.6,
                              .early = 0.33,
                              .by_element = 0.06,
                              .block_common = 1.7,

@@ -55,8 +55,12 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
     return e;
 }
 
-double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors) {
-    const std::int64_t most = kernel.tiles.roles ? 1 : tile::tasks_at_once(kernel.tiles),
+double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent,
+                            int multiprocessors) {
+    const bool paired = plan.is_paired(kernel);
+    const std::int64_t most = paired               ? 2
+                              : kernel.tiles.roles ? 1
+                                                   : tile::tasks_at_once(kernel.tiles),
                        at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1, most),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
@@ -64,7 +68,7 @@ double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, in
     const double chunk = kernel.tiles.by_element ? kH200.by_element
                          : kernel.graph.apart    ? kH200.early
                                                  : microseconds_alone(kernel.tiles);
-    return static_cast<double>(rounds * extent.hops) * crowded * chunk;
+    return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
@@ -76,7 +80,7 @@ double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, in
             work = microseconds_of_chunks(kernel, extent(plan, kernel, problem).tasks,
                                           static_cast<double>(tile::tasks_at_once(kernel.tiles)), multiprocessors);
         else if (kernel.engine == plan::Engine::WarpGroups)
-            work = microseconds_of_scan(kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
+            work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
         sum += std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);
     }
     return sum;

@@ -18,7 +18,8 @@ double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, do
 Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem);
 
 /// All chunks of a scan, in rounds of as many tasks as multiprocessors have room for.
-double microseconds_of_scan(const plan::Kernel& kernel, const Extent& extent, int multiprocessors);
+double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent,
+                            int multiprocessors);
 
 /// All kernels of a plan without roles, one after the other.
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors);

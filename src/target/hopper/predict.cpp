@@ -77,8 +77,8 @@ void predict_chunks(StageCost& k, const plan::Plan& plan, const plan::Kernel& ke
 }
 
 /// Scans whose tasks are one warp group each.
-void predict_groups(StageCost& k, const plan::Kernel& kernel, int multiprocessors) {
-    const double scan = kMicro * microseconds_of_scan(kernel, {k.tasks, k.hops}, multiprocessors);
+void predict_groups(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, int multiprocessors) {
+    const double scan = kMicro * microseconds_of_scan(plan, kernel, {k.tasks, k.hops}, multiprocessors);
     (k.tasks <= multiprocessors ? k.latency_seconds : k.arithmetic_seconds) = scan;
     k.seconds = std::max(k.memory_seconds, scan);
 }
@@ -112,7 +112,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
             k.tasks = e.tasks, k.hops = e.hops;
             const bool roles = kernel.tiles.roles && !plan.schedule.producer;
             if (roles || kernel.graph.transition_columns) predict_scan(k, plan, kernel, problem, gpu.multiprocessors);
-            else predict_groups(k, kernel, gpu.multiprocessors);
+            else predict_groups(k, plan, kernel, gpu.multiprocessors);
         }
         cost.seconds += emit::runs_beside_kernel_before(plan, kernel)
                             ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plan/place.h"
+#include "tile/fragments.h"
 
 namespace forge::target {
 
@@ -87,21 +88,23 @@ Schedule with_stages(Schedule s, const SharedMemory& memory, bool two_tasks, con
 
 namespace {
 
-/// The same, of one task per multiprocessor, with a warp group beside it that asks for inputs, if kernels can have one.
-Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+/// The same, with a warp group beside each task that asks for its inputs, if kernels can have one; of one task per
+/// multiprocessor, or of two.
+Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     if (s.wide_late) return s;
     const auto with_images_apart = [&](bool apart) {
         Schedule tried = s;
-        tried.producer = true, tried.images_apart = apart;
-        return with_stages(tried, memory, false, make_plan);
+        tried.producer = true, tried.paired = two_tasks, tried.images_apart = apart;
+        return with_stages(tried, memory, two_tasks, make_plan);
     };
     try {
         const Schedule shared = with_images_apart(false);
         const plan::Plan plan = make_plan(shared);
         const bool any = std::any_of(plan.kernels.begin(), plan.kernels.end(),
                                      [](const plan::Kernel& kernel) { return kernel.tiles.roles.has_value(); });
-        if (!any) return s;
+        if (!any || (two_tasks && 2 * needs_of(plan).in_order > memory.bytes)) return s;
         s = shared;
+        if (two_tasks) return s;
         const Schedule apart = with_images_apart(true);
         return apart.stages == shared.stages ? apart : shared;
     } catch (const Refused&) {
@@ -109,23 +112,45 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, const MakePlan& m
     }
 }
 
-/// A producer, unless two tasks share a multiprocessor.
-Schedule with_producer_if_alone(const Schedule& fitted, const SharedMemory& memory, bool two_tasks,
-                                const MakePlan& make_plan) {
-    const bool share = two_tasks && 2 * needs_of(make_plan(fitted)).in_order <= memory.bytes;
-    return share ? fitted : with_producer(fitted, memory, make_plan);
+/// Whether a group has registers enough for a kernel where another one and two producers have theirs. Beside a state a
+/// product that is not added to it holds as many again.
+bool is_small(const ir::Function& fn) {
+    constexpr std::int64_t kRegisters = 160;  // of fragments
+    return tile::fragment_registers(fn) <= kRegisters &&
+           std::all_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
+               const ir::Op& next = fn.op(r.value);
+               return r.role != ir::Role::State || next.type.rank() < 2 || next.code == ir::Opcode::MatmulAdd;
+           });
+}
+
+/// Whether two tasks of a multiprocessor are sooner done with a producer each: in one pass that makes everything, whose
+/// vectors producers make too.
+bool are_better_paired(const plan::Plan& plan) {
+    const Schedule& s = plan.schedule;
+    return !s.share && s.strategy == plan::Strategy::OnePass &&
+           std::all_of(plan.kernels.begin(), plan.kernels.end(),
+                       [](const plan::Kernel& kernel) { return is_small(kernel.tiles.fn); });
+}
+
+/// A producer where a task is alone on its multiprocessor, or where pairs may have two and are better so.
+Schedule with_producer_where_it_pays(const Schedule& fitted, const SharedMemory& memory, bool two_tasks, bool pairs,
+                                     const MakePlan& make_plan) {
+    const plan::Plan plan = make_plan(fitted);
+    const bool share = two_tasks && 2 * needs_of(plan).in_order <= memory.bytes;
+    return share && !(pairs && are_better_paired(plan)) ? fitted : with_producer(fitted, memory, share, make_plan);
 }
 
 }  // namespace
 
 Schedule with_one_group(const Schedule& s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
-    return with_producer_if_alone(with_stages(s, memory, two_tasks, make_plan), memory, two_tasks, make_plan);
+    return with_producer_where_it_pays(with_stages(s, memory, two_tasks, make_plan), memory, two_tasks, true,
+                                       make_plan);
 }
 
 Schedule with_one_group_or_late(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
     Needs needs;
     if (const auto fitted = staged(s, memory, two_tasks, make_plan, needs))
-        return with_producer_if_alone(*fitted, memory, two_tasks, make_plan);
+        return with_producer_where_it_pays(*fitted, memory, two_tasks, false, make_plan);
     const Needs first = needs;
     for (const bool all : {false, true}) {
         if (needs.chunks > memory.bytes) break;  // it is no scan that waits
