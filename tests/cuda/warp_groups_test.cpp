@@ -258,7 +258,7 @@ TEST(WarpGroupSource, IsAsBefore) {
     };
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_warp_groups.cu", source(kFewTasks)));
     EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_block_of_tiles.cu", source(kManyTasks)));
-    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_one_warp_group.cu", source(kManyTasks, 64)));
+    EXPECT_TRUE(same_as_file(root() / "tests/golden/scalar_gla_paired.cu", source(kManyTasks, 64)));
     EXPECT_TRUE(
         same_as_file(root() / "tests/golden/scalar_gla_producer.cu", source(kFewTasks, 128, plan::Strategy::Fused)));
 }
