@@ -279,24 +279,29 @@ TEST_P(ForgettingSegments, AreRightWhateverTheyForget) {
 }
 
 // More segments than a warp has lanes and than places for their transitions; which of them forget is drawn.
-TEST(ManySegments, AreRightWhicheverForget) {
-    const Example example{"gated_delta_net", BF16, 64, 64};
+class ManySegments : public testing::TestWithParam<DType> {};
+
+TEST_P(ManySegments, AreRightWhicheverForget) {
+    const Example example{"gated_delta_net", GetParam(), 64, 64};
     const ir::Definition def = graph::with_phases(program_named(example.program).make().define());
-    const auto plan = plan_for(frontend::with_dtype(def, BF16), example, plan::Strategy::Segmented, 1);
+    const auto plan = plan_for(frontend::with_dtype(def, example.dtype), example, plan::Strategy::Segmented, 1);
     ASSERT_TRUE(plan && plan->schedule.forgetting);
     constexpr std::int64_t kSegment = 128;
     check::Buffers buffers(
-        def, {.T = 36 * kSegment + 1, .H = 1, .sizes = example.sizes(), .dtype = BF16, .initial_state = true});
+        def, {.T = 36 * kSegment + 1, .H = 1, .sizes = example.sizes(), .dtype = example.dtype, .initial_state = true});
     std::mt19937 draw(7);
     for (std::int64_t t = 0, forgets = 0; t < buffers.problem().T; ++t) {
         if (t % kSegment == 0) forgets = draw() % 3 == 0;
         buffers.inputs.at("g").set(t, forgets ? -0.2 : -1e-3);
     }
     const check::Reference reference = check::reference(buffers, 64);
-    emulated::Program("many_segments", *plan).run(buffers.call(), 1);
+    emulated::Program(fmt::format("many_segments_{}", forge::to_string(example.dtype)), *plan).run(buffers.call(), 1);
     for (const check::Difference& d : check::compare(buffers, reference).differences)
         EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token;
 }
+
+INSTANTIATE_TEST_SUITE_P(Halves, ManySegments, testing::Values(BF16, F16),
+                         [](const auto& test) { return forge::to_string(test.param); });
 
 TEST_P(ForgettingSegments, HaveTransitionsWhereTheyRemember) {
     const emulated::Program kernels = program("if (at.forgets && at.tile >= 2) return;", "if (at.tile >= 2) return;");
