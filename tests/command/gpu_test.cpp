@@ -139,7 +139,7 @@ TEST(CommandOn, TakesGpusFromAFolderOfFacts) {
 TEST(CommandOn, PrintsCandidatesAndWhyOthersAreNone) {
     const auto done = forge_command({"explain", "gated_delta_net", "--on", "h200"}, false);
     for (const char* said :
-         {"engine      strategy   chunk  cut", "* warp-groups segmented     64  4 segments",
+         {"engine      strategy   chunk  cut", "* warp-groups segmented     64  7 segments",
           "  warp-groups one-pass      64  2 x 64 of V", "  portable    fused ",
           "in the order channels, warp-groups, portable", "Floor: ",
           "not warp-groups, one-pass, 4 tiles: the input 'v' is [64, 32], no matrix of 64 x 64 blocks; way out: pad"})

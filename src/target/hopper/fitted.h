@@ -9,7 +9,7 @@
 /// of segments whose transitions are matrices are of bench/results/2026-11-24-h200-segments.csv (bench/segments.py).
 /// `bench/fit_groups.py` fits those of scans of one group (`alone_…`) to the times of 25 programs and of eight in
 /// batches, which they meet within 30 % in the mean (bench/results/2026-11-26-h200-batches-groups.csv), but for decays
-/// and registers; `paired` is of linear attention, RetNet and scalar GLA of 64 x 64 and 128 x 64
+/// and registers; `paired` is of scans without decay, or with a number's, of 64 x 64 and 128 x 64
 /// (bench/results/2026-11-29-h200-pairs.csv).
 /// `side_…` are of the calls in bench/results/2026-11-28-h200-tiles-apart.csv, less their work ahead, and of others
 /// like them. The other numbers were set by hand until schedules chosen by them were the fastest of `forge tune
