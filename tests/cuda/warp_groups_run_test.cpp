@@ -760,6 +760,7 @@ INSTANTIATE_TEST_SUITE_P(Some, StatesBeforeChunks,
                          testing::Values(Kept{"gated_delta_net", plan::Strategy::OnePass, kFewTasks},
                                          Kept{"scalar_gla", plan::Strategy::Segmented, kManyTasks},
                                          Kept{"two_states", plan::Strategy::Fused, kManyTasks},
+                                         Kept{"retnet", plan::Strategy::OnePass, kManyTasks},
                                          Kept{"running_maximum", plan::Strategy::OnePass, kFewTasks, 128},
                                          Kept{"normalised", plan::Strategy::Decoupled, 0}),
                          [](const auto& test) { return test.param.program; });

@@ -9,10 +9,9 @@
 
 namespace forge::target {
 
-constexpr std::int64_t kTasksPerProcessor = 2;  ///< that hide each other's waits
-constexpr std::int64_t kLeastChunks = 16;       ///< of a segment that is worth its summary
-constexpr std::int64_t kLeastChunksOfMatrices =
-    8;  ///< … that has a matrix for transition, which shortens longer chains
+constexpr std::int64_t kTasksPerProcessor = 2;      ///< that hide each other's waits
+constexpr std::int64_t kLeastChunks = 16;           ///< of a segment that is worth its summary
+constexpr std::int64_t kLeastChunksOfMatrices = 8;  ///< … with a matrix for transition
 
 /// With segments if these pay, and what joins them.
 plan::Schedule with_segments(plan::Schedule s, std::int64_t segments, bool pay, const ir::Function& program,

@@ -103,8 +103,8 @@ Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, c
         const bool any = std::any_of(plan.kernels.begin(), plan.kernels.end(),
                                      [](const plan::Kernel& kernel) { return kernel.tiles.roles.has_value(); });
         if (!any || (two_tasks && 2 * needs_of(plan).in_order > memory.bytes)) return s;
+        if (two_tasks) return shared;
         s = shared;
-        if (two_tasks) return s;
         const Schedule apart = with_images_apart(true);
         return apart.stages == shared.stages ? apart : shared;
     } catch (const Refused&) {
