@@ -66,7 +66,8 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy) {
     app.add_option("--tiles", build.tiles, "parts of the value axis; 0: chosen")
         ->check(at_least(0))
         ->group("Compilation");
-    app.add_option("--segments", build.segments, "per sequence, for the segmented strategy; 0: chosen")
+    app.add_option("--segments", build.segments,
+                   "per sequence: at the same time (segmented), or in one pass in order; 0: chosen")
         ->check(at_least(0))
         ->group("Compilation");
     app.add_option("--rule", build.rule, "what chooses between strategies: the cost model, or the paper's Algorithm 1")

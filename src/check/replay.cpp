@@ -45,6 +45,7 @@ class Replay {
                         chunk(c, none);
                     }
                     break;
+                case Loop::Relay:  // the segments are one after the other anyway
                 case Loop::Scan:
                     keep(scan(0, chunks_, initial_));
                     break;

@@ -72,6 +72,7 @@ runtime::Callable callable_of(const plan::Plan& plan) {
     if (plan.has_end()) made.last_rows_symbol = last_rows_symbol(plan);
     made.heads = axes.heads();
     made.chunk = plan.schedule.chunk, made.segments = plan.schedule.segments;
+    made.relay_lanes = plan.schedule.relay_lanes;
     made.summaries = plan.schedule.summaries, made.tiles = plan.schedule.tiles;
     made.in_stretches = plan.in_stretches(), made.stretch_bytes = plan.schedule.stretch_bytes;
     made.block_threads = plan.schedule.block_threads;

@@ -108,6 +108,8 @@ class KernelWriter {
             case Loop::Summaries:
                 out_.line("const Task at = segment_task(call, task, {});", chunk);
                 break;
+            case Loop::Relay:
+                throw InternalError("emit: kernels of the portable library pass on no states");
         }
         if (!c_.dialect.idle.empty()) out_.put(c_.dialect.idle);
         if (loop_ == Loop::Summaries)

@@ -110,7 +110,7 @@ class Planning {
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
                    s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
-                   s.scans_apart});
+                   s.scans_apart, s.is_relay()});
         kernels = with_halves(std::move(kernels), s.halved);
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
@@ -119,6 +119,7 @@ class Planning {
             if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
         for (const KernelGraph& graph : kernels) find_multiplied(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
+        if (s.is_relay()) add_passed_states();
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
         if (s.warp_groups()) add_late_states();
@@ -324,6 +325,18 @@ class Planning {
         }
     }
 
+    /// Where a segment's tasks leave their states for those of the next one: a fragment's registers.
+    void add_passed_states() {
+        const ir::Function& scan = plan_.kernels.back().graph.fn;
+        for (const ir::Result& r : scan.results) {
+            if (r.role != Role::State) continue;
+            const ir::Type& type = scan.op(r.value).type;
+            const ir::Type held = tile::with_sizes(type, whole_);
+            const std::int64_t floats = tile::size_of(held, 0) * tile::size_of(held, 1);
+            plan_.spills.push_back({graph::carry_spill(r.name), type, {}, floats, SpillSlot::Per::Segment});
+        }
+    }
+
     /// Whether tasks of several tiles read and store it, if they do not have a part each.
     [[nodiscard]] bool is_carried_by_tiles(const std::string& state) const {
         return std::any_of(plan_.kernels.begin(), plan_.kernels.end(), [&](const Kernel& kernel) {
@@ -400,7 +413,8 @@ class Planning {
                 std::any_of(graph.fn.results.begin(), graph.fn.results.end(), [&](const ir::Result& r) {
                     return r.role == ir::Role::State && graph.fn.op(r.value).type.rank() == 2;
                 });
-            rules.producer = plan_.schedule.producer && graph.loop == Loop::Scan && matrices;
+            rules.producer =
+                plan_.schedule.producer && (graph.loop == Loop::Scan || graph.loop == Loop::Relay) && matrices;
             rules.images_apart = plan_.schedule.images_apart;
         }
         rules.wide_late = plan_.schedule.wide_late, rules.all_late = plan_.schedule.all_late;

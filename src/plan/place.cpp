@@ -74,12 +74,13 @@ class Placement {
             const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
             const bool backwards = goes_back() && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
-            kernel = {fmt::format("{}_{}", program_.name, stage.name),
-                      stage.loop,
-                      extract(s),
-                      stage.loop == Loop::Scan && stage.carries != Carries::Sums && !apart,
-                      backwards,
-                      apart};
+            kernel = {
+                fmt::format("{}_{}", program_.name, stage.name),
+                stage.loop,
+                extract(s),
+                (stage.loop == Loop::Scan || stage.loop == Loop::Relay) && stage.carries != Carries::Sums && !apart,
+                backwards,
+                apart};
             kernel.joint = stage.joint;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;

@@ -60,6 +60,9 @@ struct PlaceRules {
     /// States have a scan for each group of them that needs no other, or only those before it (graph/state_groups.h),
     /// where outputs have a kernel of their own.
     bool scans_apart = false;
+    /// In one pass: a sequence's segments are tasks of their own, each of which starts from the states that the one
+    /// before leaves it.
+    bool relay = false;
 };
 
 /// The axes that scans can be cut along, in order of preference: all of a program in one kernel, else what its scans

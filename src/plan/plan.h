@@ -33,7 +33,10 @@ struct Schedule {
     std::string tile_axis;       ///< empty: the kernels take whole states
     std::int64_t tile_size = 0;  ///< of tile_axis, per task
     std::int64_t tiles = 1;
-    std::int64_t segments = 1;  ///< per sequence, for the segmented strategy
+    std::int64_t segments = 1;  ///< per sequence, for the segmented strategy, or in one pass for a relay
+    /// … of which so many heads of sequences are under way at a time: a call has segments if they fill the last round
+    /// better than whole sequences do. 0: each call has them.
+    std::int64_t relay_lanes = 0;
     /// Per segment, which scans of later segments join as they start; 0: one, and a kernel joins them.
     std::int64_t summaries = 0;
     /// … whose transitions are matrices, made column by column by tiles of their own (KernelGraph::transition_columns).
@@ -98,6 +101,8 @@ struct Schedule {
     std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
     [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
+    /// Whether a sequence's segments are tasks of one scan, each of which starts from the states of the one before.
+    [[nodiscard]] bool is_relay() const { return strategy == Strategy::OnePass && segments > 1; }
     /// An axis's size on chip.
     [[nodiscard]] std::int64_t held(const std::string& axis, const tile::Sizes& sizes) const {
         const auto it = padded.find(axis);

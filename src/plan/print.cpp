@@ -30,6 +30,7 @@ std::string to_string(const Schedule& s) {
         return fmt::format("strategy {}, token by token in the registers of {} threads{}", to_string(s.strategy),
                            s.block_threads, s.clusters ? ", in clusters" : "");
     std::string text = fmt::format("strategy {}, chunk {}", to_string(s.strategy), s.chunk);
+    if (s.is_relay()) text += fmt::format(", up to {} segments per sequence one after the other", s.segments);
     if (s.strategy == Strategy::Segmented)
         text += fmt::format(", up to {} segments per sequence{}", s.segments,
                             s.summaries > 1        ? fmt::format(" of {} summaries", s.summaries)

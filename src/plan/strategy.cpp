@@ -46,6 +46,8 @@ const char* to_string(Loop loop) {
             return "segments in order, one task per sequence and head";
         case Loop::Segments:
             return "chunks in order, one task per segment and head";
+        case Loop::Relay:
+            return "chunks in order, one task per segment and head after the other";
     }
     return "?";
 }

@@ -41,7 +41,7 @@ constexpr std::array kNames<DType> = {"bool", "i32", "i64", "f16", "bf16", "f32"
 template <>
 constexpr std::array kNames<TensorKind> = {"input", "head", "output", "initial_state", "final_state", "chunk_state"};
 template <>
-constexpr std::array kNames<Loop> = {"scan", "chunks", "summaries", "carries", "segments"};
+constexpr std::array kNames<Loop> = {"scan", "chunks", "summaries", "carries", "segments", "relay"};
 template <>
 constexpr std::array kNames<Per> = {"chunk", "segment", "sequence", "worker"};
 template <>
@@ -83,6 +83,7 @@ void visit(Fields& fields, T& x) {
         fields("stretch_bytes", x.stretch_bytes, Limits{0, kMostFloats});
         fields("block_threads", x.block_threads, Limits{1, 1024}), fields("beside_groups", x.beside_groups);
         fields("beside_steps", x.beside_steps), fields.later("clears_skipped", x.clears_skipped);
+        fields.later("relay_lanes", x.relay_lanes);
     } else if constexpr (std::is_same_v<Struct, Definition>) {
         fields("name", x.name), fields("text", x.text);
     } else if constexpr (std::is_same_v<Struct, Symbol>) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "support/divide.h"
+
 namespace forge::runtime {
 
 namespace {
@@ -34,6 +36,19 @@ void count_segments(const Callable& callable, Bound& bound) {
     bound.summaries = bound.segments, bound.summary_rows = bound.segment_rows;
 }
 
+/// Segments per sequence that a call has on a GPU.
+std::int64_t segments_wanted(const Callable& callable, const Bound& bound) {
+    const std::int64_t segments = std::max<std::int64_t>(1, callable.segments), at_once = callable.relay_lanes;
+    if (at_once == 0 || segments == 1) return segments;
+    constexpr double kWorthIt = 0.9;
+    const support::Checked all = support::Checked(bound.sequences) * bound.heads;
+    const auto rounds = [&](std::int64_t of_each) {
+        return static_cast<double>(support::divide_up((all * of_each).saturated(), at_once)) /
+               static_cast<double>(of_each);
+    };
+    return all.saturated() > at_once && rounds(segments) <= kWorthIt * rounds(1) ? segments : 1;
+}
+
 }  // namespace
 
 void check_magnitude(const Callable& callable, const Bounds& of) {
@@ -57,7 +72,7 @@ void count_blocks(const Callable& callable, Bound& bound) {
 
 void bound_blocks(const Callable& callable, Bound& bound) {
     const std::int64_t chunk = callable.chunk, parts = std::max<std::int64_t>(1, callable.summaries);
-    const std::int64_t wanted = std::max<std::int64_t>(1, callable.segments) * parts;
+    const std::int64_t wanted = segments_wanted(callable, bound) * parts;
     const std::int64_t most = std::max<std::int64_t>(1, (bound.length + chunk - 1) / chunk);
     bound.summary_rows = (most + wanted - 1) / wanted * chunk;
     bound.segment_rows = bound.summary_rows * parts;

@@ -21,9 +21,12 @@ enum class Loop : std::uint8_t {
     Summaries,  ///< one task per (segment, head): chunks in order, states from nothing, transitions from the identity
     Carries,    ///< one task per (sequence, head): segments in order, each one's incoming state stored
     Segments,   ///< one task per (segment, head): chunks in order, states from the carries
+    Relay,      ///< one task per (segment, head): chunks in order, states from the task of the segment before
 };
 /// Whether there is one task per segment.
-constexpr bool per_segment(Loop loop) { return loop == Loop::Summaries || loop == Loop::Segments; }
+constexpr bool per_segment(Loop loop) {
+    return loop == Loop::Summaries || loop == Loop::Segments || loop == Loop::Relay;
+}
 
 /// What has a block of a value that passes from kernel to kernel, for each head: or each of the blocks of threads that
 /// have tiles in global memory.
@@ -135,6 +138,9 @@ struct Callable {
     std::string last_rows_symbol;  ///< empty: there is no such kernel
     int heads = 0;                 ///< how many numbers of heads a call may have
     std::int64_t chunk = 64, segments = 1, summaries = 0, tiles = 1;
+    /// Of a relay: so many heads of sequences are under way at a time, so that calls have segments if they fill the
+    /// last round of them better than whole sequences do; 0: all calls have.
+    std::int64_t relay_lanes = 0;
     /// Whether all kernels go through a stretch of chunks before the first begins the next one, and what should pass
     /// from kernel to kernel at a time.
     bool in_stretches = false;

@@ -1,5 +1,7 @@
 #include "runtime/device_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +28,7 @@ std::int64_t units_of(const KernelOfCall& kernel, const Bound& bound) {
     if (kernel.how.unit_rows > 0) return bound.blocks(kernel.how.unit_rows);
     return kernel.loop == Loop::Chunks      ? bound.chunks
            : kernel.loop == Loop::Summaries ? bound.summaries
-           : kernel.loop == Loop::Segments  ? bound.segments
+           : per_segment(kernel.loop)       ? bound.segments
                                             : bound.sequences;
 }
 
@@ -41,6 +43,14 @@ Checked exchange_bytes_of(const KernelOfCall& kernel, const Bound& bound) {
     if (how.exchange_bytes == 0) return 0;
     return (Checked(how.exchange_header_bytes) + Checked(tasks_of(kernel, bound)) * how.exchange_bytes)
         .rounded_up(kDeviceAlignment);
+}
+
+/// Kernels divide numbers of rows by 32 bits.
+void check_tokens(const Callable& callable, const Bound& bound) {
+    constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+    if (bound.length > kMost)
+        throw RuntimeError(fmt::format("{}: expected at most {} tokens in a call{}, got {}", callable.name, kMost,
+                                       bound.packed ? "" : " of each sequence", bound.length));
 }
 
 /// Where each spill and each kernel's exchange begins, spills first, and where the last ends.
@@ -117,6 +127,7 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
       spills_(bound.memory()),
       kernels_(bound.memory()),
       pairs_(bound.memory()) {
+    check_tokens(callable, bound);
     std::copy(bound.tensors.begin(), bound.tensors.end(), common_.tensors);
     if (call.cu_seqlens.is_given()) {
         common_.offsets_stride = call.cu_seqlens.stride(0);

@@ -86,15 +86,14 @@ TEST(ChannelPrograms, AreCompiledWithoutSpills) {
         Joined joined;
     };
     using enum Joined;
+    const std::vector<Target> targets = {{"sm_80", 256, F16, LookBack},  {"sm_90", 512, F16, Clusters},
+                                         {"sm_90", 512, BF16, LookBack}, {"sm_90", 512, F32, Clusters},
+                                         {"sm_80", 256, F32, LookBack},  {"sm_90", 256, BF16, Clusters}};
     std::vector<std::string> names = {"numbers", "norms", "maxima", "sequential", "selective", "three_rows"};
     for (const Entry& entry : channel_programs()) names.push_back(entry.name);
+    std::size_t turn = 0;
     for (const std::string& name : names)
-        for (const auto& [arch, threads, dtype, joined] : {Target{"sm_80", 256, F16, LookBack},
-                                                           {"sm_80", 256, F32, LookBack},
-                                                           {"sm_90", 512, BF16, LookBack},
-                                                           {"sm_90", 256, BF16, Clusters},
-                                                           {"sm_90", 512, F16, Clusters},
-                                                           {"sm_90", 512, F32, Clusters}}) {
+        for (const auto& [arch, threads, dtype, joined] : tests::in_turn(2 * turn++, targets, 2)) {
             const ir::Definition def = frontend::with_dtype(program_named(name), dtype);
             const std::int64_t channels = graph::mixes_channels(program_of(def)) ? 128 : 1024;
             const auto plan = plan_for(def, {{"D", channels}, {"K", 16}, {"V", 128}}, threads, joined);
@@ -248,6 +247,8 @@ TEST_P(ChannelKernels, DoWhatTheRecurrenceSays) {
     const std::map<std::string, std::int64_t> sizes = sizes_of(run);
     const ir::Definition def = frontend::with_dtype(declared, run.dtype);
     std::vector<check::Case> cases = check::awkward_cases(declared, run.dtype, sizes, 1);
+    const std::size_t half = (cases.size() + 1) / 2;
+    cases = tests::in_turn(static_cast<std::size_t>(run.channels + run.threads) / 4, std::move(cases), half);
     if (run.program == "numbers")
         cases.push_back({"many heads", {.B = 2, .T = 300, .H = 70, .dtype = run.dtype, .initial_state = true}});
     cases.push_back({"a sequence of many groups",

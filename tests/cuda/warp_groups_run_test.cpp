@@ -153,7 +153,7 @@ TEST_P(WarpGroupKernels, DoWhatTheRecurrenceSays) {
     std::vector<Solved> problems = problems_for(declared, example);
     const auto plans = plans_for(frontend::with_dtype(declared, example.dtype), example);
     constexpr std::size_t kPlans = 2;
-    const std::size_t each = (problems.size() + 1) / 2;
+    const std::size_t each = (problems.size() + 2) / 3;
     int count = 0;
     for (const auto& [name, plan] : in_turn(turn_of(example), plans, kPlans)) {
         SCOPED_TRACE(name);

@@ -128,12 +128,15 @@ void each_warp_group_plan(const Entry& entry, const UsePlan& use) {
                         const std::string name = fmt::format("{}, warp groups, {}, {}, {} x {}, {} tasks{}", entry.name,
                                                              plan::to_string(strategy), to_string(dtype), s.k, s.v,
                                                              tasks, keeps_states ? ", states before chunks" : "");
-                        plan_if_fit(j, sizes, name, use, [&] {
+                        const auto fit = [&](std::int64_t segments) {
                             target::FitWishes wishes;
-                            wishes.strategy = strategy, wishes.expected_tasks = tasks;
+                            wishes.strategy = strategy, wishes.expected_tasks = tasks, wishes.segments = segments;
                             wishes.expected_tokens = 32768;
                             return target::fit_warp_groups(j.definition, j.program, sizes, kHopper, wishes);
-                        });
+                        };
+                        plan_if_fit(j, sizes, name, use, [&] { return fit(0); });
+                        if (in_pieces && s.k == s.v && dtype == BF16)
+                            plan_if_fit(j, sizes, name + ", segments one after the other", use, [&] { return fit(3); });
                     }
         }
 }

@@ -35,6 +35,8 @@ class Invariance : public testing::TestWithParam<Entry> {
     [[nodiscard]] static std::vector<std::string> strategies(std::size_t shift) {
         return in_turn(GetParam(), std::vector<std::string>{"one-pass", "fused", "decoupled"}, 1, shift);
     }
+    /// Half of the programs have this test, the other half the next one.
+    [[nodiscard]] static bool is_for_others(std::size_t test) { return !has_turn(GetParam(), 2, test); }
     ir::Definition def_ = GetParam().make().define();
 };
 
@@ -46,6 +48,7 @@ void expect_same_bits(const check::Buffers& a, const check::Buffers& b, const st
 }
 
 TEST_P(Invariance, OfBitsFromRunToRunAndForAnyThreads) {
+    if (is_for_others(0)) GTEST_SKIP();
     for (const std::string& strategy : strategies(0)) {
         const check::Buffers first(def_, problem()), again(def_, problem()), more(def_, problem());
         const Attention attention = compiled(strategy, 1), on_three = compiled(strategy, 3);
@@ -59,6 +62,7 @@ TEST_P(Invariance, OfBitsFromRunToRunAndForAnyThreads) {
 }
 
 TEST_P(Invariance, OfCallsAtTheSameTime) {
+    if (is_for_others(1)) GTEST_SKIP();
     const Attention attention = compiled("one-pass");
     const check::Buffers alone(def_, problem());
     attention(alone.call());
@@ -73,6 +77,7 @@ TEST_P(Invariance, OfCallsAtTheSameTime) {
 }
 
 TEST_P(Invariance, OfTheCallersWorkspace) {
+    if (is_for_others(2)) GTEST_SKIP();
     for (const std::string& strategy : strategies(1)) {
         const Attention attention = compiled(strategy);
         const check::Buffers own(def_, problem()), given(def_, problem());
@@ -93,6 +98,7 @@ TEST_P(Invariance, OfTheCallersWorkspace) {
 /// Many heads of packed sequences go through their kernels in stretches of a few chunks, on few threads; with the
 /// caches of many threads, all chunks at once.
 TEST_P(Invariance, OfStretches) {
+    if (is_for_others(3)) GTEST_SKIP();
     check::Problem several = problem();
     several.H = 8, several.lengths = {600, 0, 1, 256, 257, 300}, several.sizes = {{"K", 32}, {"V", 32}};
     CompileOptions options{.dtype = F32, .sizes = check::sizes_for(def_, several), .chunk = def_.step ? 16 : 0};
@@ -136,6 +142,7 @@ void change_from(check::Buffers& buffers, std::int64_t first) {
 }
 
 TEST_P(Invariance, OfOutputsToLaterTokens) {
+    if (is_for_others(4)) GTEST_SKIP();
     for (const std::string& strategy : strategies(2)) {
         const Attention attention = compiled(strategy);
         check::Buffers whole(def_, problem());

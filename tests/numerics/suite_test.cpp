@@ -49,8 +49,10 @@ class Program : public testing::TestWithParam<Entry> {
 };
 
 TEST_P(Program, HoldsInFloat32) { expect_suite(F32, {{"K", 60}, {"V", 100}}, all_strategies()); }
-TEST_P(Program, HoldsInBfloat16) { expect_suite(BF16, {{"K", 64}, {"V", 64}}, in_turn(all_strategies(), 1)); }
-TEST_P(Program, HoldsInFloat16) { expect_suite(F16, {{"K", 64}, {"V", 64}}, in_turn(all_strategies(), 1, 2)); }
+TEST_P(Program, HoldsIn16Bits) {
+    for (const DType half : in_turn(std::vector<DType>{BF16, F16}, 1))
+        expect_suite(half, {{"K", 64}, {"V", 64}}, in_turn(all_strategies(), 1, half == F16 ? 2 : 0));
+}
 
 TEST_P(Program, HoldsForEveryShape) {
     const std::vector<Sizes> shapes = {{{"K", 64}, {"V", 64}},
@@ -75,13 +77,13 @@ TEST_P(Program, HoldsForEveryChunkSize) {
 
 TEST_P(Program, HoldsForEveryInstructionSet) {
     const std::string wide = support::machine_isa() == "plain" ? "plain" : "avx2";
-    for (const DType dtype : {F32, BF16}) {
+    for (const DType dtype : in_turn(std::vector<DType>{F32, BF16}, 1)) {
         std::vector<CompileOptions> ways = {{.strategy = "one-pass", .isa = "plain"},
                                             {.strategy = "one-pass", .isa = wide}};
         if (dtype == F32)
             ways.insert(ways.begin() + 1,
                         {{.strategy = "decoupled", .isa = wide}, {.strategy = "decoupled", .isa = "plain"}});
-        ways = in_turn(ways, 1);
+        ways = in_turn(ways, 1, tests::turn_of(GetParam()) / 2);  // types take turns, too
         std::vector<check::Case> cases = few_cases(dtype, {{"K", 60}, {"V", 36}});
         if (check::has_gates(def_, true)) {
             check::Problem closed = cases[0].problem;
@@ -100,7 +102,7 @@ TEST_P(Program, HoldsInTilesAndSegments) {
     const std::vector<std::string> strategies = {"one-pass", "fused", "decoupled"};
     for (const std::string& strategy : in_turn(strategies, 1))
         if (!axes.empty()) ways.push_back({.strategy = strategy, .threads = 4, .tiles = 2});
-    expect_all(cases, ways);
+    expect_all(cases, in_turn(ways, 1, tests::turn_of(GetParam()) / 3));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Program, testing::ValuesIn(programs_in_every_way()), name_of);

@@ -15,6 +15,7 @@
 #include "program/entry_point.h"
 #include "support/environment.h"
 #include "target/channels/channels.h"
+#include "target/hopper/role_schedules.h"
 #include "target/hopper/room.h"
 #include "target/hopper/warp_groups.h"
 #include "tests/random/examine.h"
@@ -90,6 +91,16 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
     }
 }
 
+/// In one pass, but of segments that are tasks one after the other.
+plan::Plan with_relay(Decisions& d, const std::string& name, const ir::Definition& def, const ir::Function& program,
+                      plan::Plan plan) {
+    constexpr double kSeldom = 0.25;
+    if (!plan.schedule.warp_groups() || !target::may_relay(plan) || !d.flip(name + ".relay", kSeldom)) return plan;
+    plan::Schedule s = plan.schedule;
+    s.segments = 3, s.relay_lanes = 0, s.beside_groups = 0;
+    return plan::make_plan(def, program, plan.sizes, s);
+}
+
 /// … or is so in other entries than its own, which segments cannot have either.
 bool is_not_affine(const CompileError& error) {
     const std::string& what = error.diagnostics()[0].what;
@@ -124,6 +135,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
                 target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
             plan::Plan plan = plan::make_plan(typed.def, typed.program, typed.sizes, schedule);
             plan = with_other_kernels(s.d, name, typed.def, typed.program, std::move(plan));
+            plan = with_relay(s.d, name, typed.def, typed.program, std::move(plan));
             return GpuPlan{plan::to_string(plan.schedule), std::move(plan), keeps};
         } catch (const plan::NotForWarpGroups& reason) {
             ++tally[fmt::format("not for warp groups: {}", reason.what())];

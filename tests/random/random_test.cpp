@@ -20,7 +20,7 @@ namespace forge::fuzz {
 namespace {
 
 constexpr std::uint64_t kFirst = 1000;
-constexpr int kGroups = 10, kInGroup = 2;
+constexpr int kGroups = 7, kInGroup = 2;
 
 /// Every so many seeds; 0: none.
 auto every(std::uint64_t n) {
@@ -59,7 +59,7 @@ const Decisions::Forced kSeldom[] = {
 class SeldomKernels : public testing::TestWithParam<int> {};
 
 TEST_P(SeldomKernels, AreRight) {
-    constexpr std::uint64_t kPrograms = 4;
+    constexpr std::uint64_t kPrograms = 2;
     const std::vector<Engine> engines = {emulated_engine(every(2)), emulated_backward_engine(every(2))};
     Tally tally;
     for (std::uint64_t seed = kFirst; seed < kFirst + kPrograms; ++seed) {

@@ -36,6 +36,10 @@ constexpr int kTensorsOfKernel = FORGE_TENSORS;
 constexpr int kTensorsOfKernel = kMaxTensors;
 #endif
 
+/// Of a scan in segments that come one after the other (warpgroup/relay.h): bytes of `exchange` ahead of its tasks'
+/// words.
+constexpr int kRelayHeader = 16;
+
 struct Call {
     float* spills[kMaxSpills];
     float scalars[kMaxScalars];
@@ -74,7 +78,8 @@ struct Task : device::Task {
     bool forgets;  ///< of a summary: nothing is left of the state before it
 };
 
-/// a / b, both below 2^31 and b most often 1: the quotient of 64-bit numbers takes a hundred instructions.
+/// a / b, both below 2^32 (DeviceLayout sees to it) and b often 1: the quotient of 64-bit numbers takes a hundred
+/// instructions, and registers that kernels do not have.
 FORGE_DEVICE Size quotient(Size a, Size b) {
     return b == 1 ? a : static_cast<Size>(static_cast<unsigned>(a) / static_cast<unsigned>(b));
 }
@@ -107,8 +112,8 @@ FORGE_DEVICE bool is_skipped(const Call& call, Size n) {
 
 /// The first block of a sequence.
 FORGE_DEVICE Size first_block(const Call& call, Size n, Size size) {
-    if (call.offsets) return offset(call, n) / size + n;
-    const Size blocks = (call.tokens + size - 1) / size;
+    if (call.offsets) return quotient(offset(call, n), size) + n;
+    const Size blocks = quotient(call.tokens + size - 1, size);
     return n * (blocks > 1 ? blocks : 1);
 }
 
@@ -170,8 +175,8 @@ FORGE_DEVICE Task part_task(const Call& call, Size index, Size chunk_size, Size 
     at.row = (part - first_block(call, n, rows)) * rows;
     at.idle = at.row > 0 && at.row >= at.tokens;
     at.end = at.row + rows < at.tokens ? at.row + rows : at.tokens;
-    at.block = (first_block(call, n, chunk_size) + at.row / chunk_size) * call.heads + at.head;
-    at.segment = first_summary(call, at) + at.row / call.summary_rows * call.heads;
+    at.block = (first_block(call, n, chunk_size) + quotient(at.row, chunk_size)) * call.heads + at.head;
+    at.segment = first_summary(call, at) + quotient(at.row, call.summary_rows) * call.heads;
     return at;
 }
 
@@ -185,7 +190,7 @@ FORGE_DEVICE Task segment_task(const Call& call, Size index, Size chunk_size) {
 /// What is summarised; no kernel reads the summaries of the last segment, but ranks do.
 FORGE_DEVICE Task summary_task(const Call& call, Size index, Size chunk_size) {
     Task at = part_task(call, index, chunk_size, call.summary_rows);
-    at.last = (at.row / call.segment_rows + 1) * call.segment_rows >= at.tokens;
+    at.last = (quotient(at.row, call.segment_rows) + 1) * call.segment_rows >= at.tokens;
     return at;
 }
 
@@ -235,7 +240,7 @@ FORGE_DEVICE int transition_column(const Task& at, int tiles, int width) {
 FORGE_DEVICE Task carry_task(const Call& call, Size index) {
     const TaskNumber number(call, index);
     Task at = sequence_task(call, number.block, number.head, number.tile);
-    const Size segments = (at.tokens + call.segment_rows - 1) / call.segment_rows;
+    const Size segments = quotient(at.tokens + call.segment_rows - 1, call.segment_rows);
     at.end = segments > 1 ? segments : 1;
     at.block = first_summary(call, at);
     return at;

@@ -24,5 +24,6 @@
 #include "vector_scan.h"
 #ifdef FORGE_GROUPS
 #include "beside.h"
+#include "relay.h"
 #include "roles.h"
 #endif

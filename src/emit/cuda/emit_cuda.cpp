@@ -77,6 +77,8 @@ Source tiles_source(const plan::Plan& plan) {
             Dialect own = dialect;
             if (kernel.tiles.far_floats > 0 || p.schedule.states_ahead)
                 own.prologue.pop_back();  // it has several tasks
+            if (kernel.graph.loop == plan::Loop::Relay)
+                own.prologue.back() = "const Size task = next_of_relay(call, scratch);";
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
             else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");

@@ -105,6 +105,8 @@ class FragmentKernel {
                 return "summary_task";
             case Loop::Segments:
                 return "segment_task";
+            case Loop::Relay:
+                return "segment_task";  // whose number next_of_relay has found
             case Loop::Carries:
                 break;
         }

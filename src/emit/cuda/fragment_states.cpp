@@ -25,6 +25,7 @@ std::string fragment_type(const ir::Function& fn, ValueId v) { return "Fragment"
 void FragmentStates::start() {
     if (makes_columns())
         out_.line("const int first_column = transition_column(at, {}, {});", c_.kernel.cut.count, c_.kernel.cut.size);
+    if (loop_ == Loop::Relay) wait_for_segment_before();
     for (ValueId v = 0; v < fn_.size(); ++v) {
         const bool head = c_.is_param(v, Role::Head) && fn_.op(v).type.rank() > 0;
         if (head && !c_.kernel.tiles.roles) transfers_.load_head(v);
@@ -56,6 +57,14 @@ void FragmentStates::start_state(ValueId v) {
         c_.next("start " + name, reads, c_.held(v));
         return out_.line("load_state({}, {}, {});", name, from, spill_strides(v, spill));
     }
+    if (loop_ == Loop::Relay) {
+        const std::string spill = graph::carry_spill(state);
+        c_.next("start " + name, Transfers::spilled(spill), c_.held(v));
+        out_.open("if (at.row > 0)");
+        out_.line("take_over({}, {});", name, place_in_relay(v, spill, "at.segment"));
+        out_.close("} else {");
+        out_.indent();
+    }
     const int tensor = plan_.tensor(SlotKind::InitialState, state);
     const std::string offset = transfers_.tile_offset(tensor, 0);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
@@ -63,6 +72,37 @@ void FragmentStates::start_state(ValueId v) {
               offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor),
               tensor_part(v, tensor));
     if (loop_ == Loop::Segments) join_summaries(v);
+    if (loop_ == Loop::Relay) out_.close();
+}
+
+void FragmentStates::wait_for_segment_before() {
+    kernel::Statement wait{kernel::Kind::Barrier, "wait for the segment before"};
+    wait.code = {fmt::format("if (at.row > 0) wait_for_segment_before(call, at, {});", c_.kernel.cut.count)};
+    out_.add(std::move(wait));
+}
+
+/// A state's memory between the tasks of two segments: that of one tile after the other.
+std::string FragmentStates::place_in_relay(ValueId v, const std::string& spill, const char* segment) const {
+    const std::int64_t tile = size_of(fn_.op(v).type, 0) * size_of(fn_.op(v).type, 1);
+    return fmt::format("call.spills[{}] + ({} * {} + at.tile) * {}", plan_.spill(spill), segment, c_.kernel.cut.count,
+                       tile);
+}
+
+/// To the task of the next segment, if there is one: the others have no more to do.
+void FragmentStates::pass_on() {
+    out_.open("if (!at.last)");
+    for (const ir::Result& r : fn_.results) {
+        if (r.role != Role::State) continue;
+        const ValueId v = carried(r);
+        c_.next("pass on " + c_.name(v), c_.held(v), {});
+        out_.line("leave({}, {});", place_in_relay(v, graph::carry_spill(r.name), "(at.segment + call.heads)"),
+                  c_.name(v));
+    }
+    kernel::Statement passed{kernel::Kind::Barrier, "pass on"};
+    passed.code = {fmt::format("pass_on(call, at, {});", c_.kernel.cut.count)};
+    out_.add(std::move(passed));
+    out_.line("return;");
+    out_.close();
 }
 
 /// The state at the segment's start, from that at the sequence's.
@@ -128,11 +168,17 @@ void FragmentStates::store_before() {
     }
 }
 
+/// What holds the state after the last chunk.
+ValueId FragmentStates::carried(const ir::Result& r) const {
+    return c_.carried_param(r) == ir::kNoValue ? r.value : c_.carried_param(r);
+}
+
 void FragmentStates::store() {
     if (loop_ == Loop::Segments) out_.line("if (!at.last) return;");
+    if (loop_ == Loop::Relay) pass_on();
     for (const ir::Result& r : fn_.results) {
         if (!tile::is_carried(r.role)) continue;
-        const ValueId v = c_.carried_param(r) == ir::kNoValue ? r.value : c_.carried_param(r);
+        const ValueId v = carried(r);
         if (loop_ == Loop::Summaries) store_summary(r, v);
         else if (c_.is_fragment(v)) store_final(r.name, v);
         else transfers_.store_final_state(r.name, v);

@@ -29,6 +29,10 @@ class FragmentStates {
     void start_state(ir::ValueId v);
     void start_small_state(ir::ValueId v);
     void join_summaries(ir::ValueId v);
+    void wait_for_segment_before();
+    void pass_on();
+    [[nodiscard]] std::string place_in_relay(ir::ValueId v, const std::string& spill, const char* segment) const;
+    [[nodiscard]] ir::ValueId carried(const ir::Result& r) const;
     void start_transition(ir::ValueId v);
     void fill(ir::ValueId v, const std::string& value);
     [[nodiscard]] bool makes_columns() const { return c_.kernel.graph.transition_columns; }

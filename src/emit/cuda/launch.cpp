@@ -27,6 +27,10 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
         launch.shared_bytes =
             kernel.aligned_floats() * plan.schedule.beside_groups * static_cast<std::int64_t>(sizeof(float));
     }
+    if (kernel.graph.loop == plan::Loop::Relay) {
+        launch.exchange_header_bytes = cuda::kRelayHeader;
+        launch.exchange_bytes = static_cast<std::int64_t>(sizeof(unsigned)) * kernel.tiles.roles->tiles();
+    }
     if (carries_columns(plan, kernel))
         launch.shared_bytes = carry_floats(plan, kernel) * static_cast<std::int64_t>(sizeof(float));
     launch.waits = waits_for_kernel_before(plan, kernel), launch.waits_late = runs_beside_kernel_before(plan, kernel);

@@ -99,6 +99,7 @@ Extent extent(const plan::Plan& plan, const plan::Kernel& kernel, const Problem&
         case plan::Loop::Summaries:
             return {lanes * std::max<std::int64_t>(1, segments - 1), chunks_per_segment};  // nothing follows the last
         case plan::Loop::Segments:
+        case plan::Loop::Relay:
             return {lanes * segments, chunks_per_segment};
         case plan::Loop::Carries:
             return {lanes, segments};

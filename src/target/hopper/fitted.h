@@ -36,6 +36,9 @@ struct ScanTimes {
     double matrix_bytes;          ///< per microsecond, of scans that are as many as multiprocessors
     double forgotten;             ///< the share of summaries' chunks that is counted where segments may forget
     double worth_it;              ///< segments are taken if they need no more than this share of one pass
+    // … that come one after the other: what a task takes beside its chunks, of it per block of 64 x 64 numbers of a
+    // warp group's states; what the call takes more; the same share.
+    double relay_task, relay_block, relay_call, relay_worth_it;
 
     // A task of the work ahead of a scan, on a multiprocessor that is full of them.
     double ahead_product, ahead_inverse, ahead_mask, ahead_stored;
@@ -83,6 +86,10 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .matrix_bytes = 3.0e6,
                              .forgotten = 0.5,
                              .worth_it = 0.97,
+                             .relay_task = 7,
+                             .relay_block = 1,
+                             .relay_call = 4,
+                             .relay_worth_it = 0.95,
                              .ahead_product = 0.33,
                              .ahead_inverse = 1.1,
                              .ahead_mask = 0.45,

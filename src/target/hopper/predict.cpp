@@ -56,7 +56,8 @@ void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kern
                by_tiles = kernel.tiles.roles && kernel.tiles.roles->by_tiles;
     const double hop = kMicro * (kernel.has_tiles_apart() ? 1 : factor_of_sizes(kernel.tiles.fn)) *
                        (by_tiles ? microseconds_of_block(kernel) : microseconds_of_hop(plan, kernel, problem)),
-                 chain = static_cast<double>(k.hops) * hop;
+                 passing = kernel.graph.loop == plan::Loop::Relay ? kMicro * microseconds_of_relay_task(kernel) : 0,
+                 chain = static_cast<double>(k.hops) * hop + passing;
     const std::int64_t at_once = summaries && !kernel.graph.transition_columns ? 2 : 1,
                        each = support::divide_up(k.tasks, at_once * multiprocessors);
     if (each == 1) k.latency_seconds = chain;

@@ -9,6 +9,7 @@
 #include "runtime/beside.h"
 #include "target/hopper/room.h"
 #include "target/hopper/scan_times.h"
+#include "tile/fragment_steps.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -306,6 +307,36 @@ std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, co
     } catch (const Refused&) {
         return std::nullopt;
     }
+}
+
+bool may_relay(const plan::Plan& plan) {
+    const plan::Kernel& scan = plan.kernels.back();
+    if (plan.schedule.strategy != Strategy::OnePass || scan.graph.loop != plan::Loop::Scan) return false;
+    const auto is_own = [&](const ir::Op& op, const ir::Op& symbolic) {
+        return tile::is_fragment(op.layout->space) && !plan.is_shared(scan, symbolic.type);
+    };
+    const auto& results = scan.graph.fn.results;
+    return scan.tiles.roles && std::all_of(results.begin(), results.end(), [&](const ir::Result& r) {
+               const auto same = [&](const ir::Result& lowered) {
+                   return lowered.role == r.role && lowered.name == r.name;
+               };
+               const auto& of_tiles = scan.tiles.fn.results;
+               const auto found = std::find_if(of_tiles.begin(), of_tiles.end(), same);
+               return r.role != ir::Role::State || is_own(scan.tiles.fn.op(found->value), scan.graph.fn.op(r.value));
+           });
+}
+
+Schedule with_relay(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory, const MakePlan& make_plan) {
+    if (s.strategy != Strategy::OnePass || s.beside_groups > 0) return s;
+    const plan::Plan plan = make_plan(s);
+    if (!may_relay(plan)) return s;
+    Schedule relay = s;
+    relay.segments = wishes.segments;
+    if (wishes.segments == 0) {
+        const RelayTimes times = relay_times(plan, wishes, memory.multiprocessors);
+        relay.segments = times.best(), relay.relay_lanes = times.at_once / plan.kernels.back().parts();
+    }
+    return relay.segments > 1 ? relay : s;
 }
 
 Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {

@@ -31,6 +31,15 @@ plan::Schedule by_roles(const plan::Schedule& s, const ir::Definition& definitio
 /// over, as fit.
 plan::Schedule with_block_tiles(plan::Schedule s, const SharedMemory& memory, const MakePlan& make_plan);
 
+/// Whether a plan in one pass may have segments that are tasks one after the other: roles, and states that are
+/// fragments of which each task has a part of its own.
+bool may_relay(const plan::Plan& plan);
+
+/// In one pass whose segments are tasks of their own, one after the other, as many as are wished, or fill the
+/// multiprocessors so that it is over sooner; else as it is.
+plan::Schedule with_relay(const plan::Schedule& s, const FitWishes& wishes, const SharedMemory& memory,
+                          const MakePlan& make_plan);
+
 /// A schedule, and what a call takes by it.
 struct TimedSchedule {
     plan::Schedule schedule;

@@ -5,6 +5,7 @@
 
 #include "support/divide.h"
 #include "target/hopper/fitted.h"
+#include "target/hopper/group_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -105,6 +106,24 @@ MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWis
     times.ahead = microseconds_ahead(one_pass.kernels.front().tiles.fn) *
                   static_cast<double>(times.heads * times.chunks) / multiprocessors;
     return times;
+}
+
+double RelayTimes::in(std::int64_t segments) const {
+    const std::int64_t all = tasks * segments, rest = all % at_once;
+    const double share = static_cast<double>(support::divide_up(chunks, segments)) / static_cast<double>(chunks);
+    const auto round = [&](std::int64_t n) {
+        return share * std::max(scan, memory * static_cast<double>(n) / static_cast<double>(tasks)) + task;
+    };
+    return static_cast<double>(all / at_once) * round(at_once) + (rest > 0 ? round(rest) : 0) +
+           (segments > 1 ? kH200.relay_call : 0);
+}
+
+std::int64_t RelayTimes::best() const {
+    constexpr std::int64_t kLeastChunks = 4;  // of a segment
+    std::int64_t found = 1;
+    for (std::int64_t n = 2; n * kLeastChunks <= chunks; ++n)
+        if (in(n) < in(found)) found = n;
+    return in(found) < kH200.relay_worth_it * in(1) ? found : 1;
 }
 
 SegmentTimes segment_times(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
@@ -250,8 +269,9 @@ ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int m
     const double of_sizes = by_tiles ? 1 : factor_of_sizes(scan.tiles.fn),
                  size = of_sizes > 1 ? of_sizes * kH200.beside_wide : 1,
                  chunk = size * (microseconds_of_chunk(plan, scan) + (waits ? kH200.beside_wait : 0));
-    const std::int64_t hops = chunks / std::max<std::int64_t>(1, plan.schedule.segments);
+    const std::int64_t segments = std::max<std::int64_t>(1, plan.schedule.segments), hops = chunks / segments;
     all.chain = static_cast<double>(hops) * chunk;
+    if (plan.schedule.is_relay()) all.blocks *= segments, all.chain += microseconds_of_relay_task(scan);
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.graph.loop == plan::Loop::Chunks)
             all.ahead += factor_of_sizes(kernel.tiles.fn) * microseconds_ahead(kernel.tiles.fn) *
@@ -263,8 +283,31 @@ ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int m
 
 double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
     const ScanAndWork all = scan_and_work(plan, wishes, multiprocessors);
-    if (plan.schedule.segments > 1) return all.ahead + all.chain;
+    if (plan.schedule.strategy == plan::Strategy::Segmented) return all.ahead + all.chain;
     return std::max(all.chain, all.ahead + all.chain * static_cast<double>(all.blocks) / multiprocessors);
+}
+
+double microseconds_of_relay_task(const plan::Kernel& scan) {
+    double states = 0;
+    for (const ir::Result& r : scan.tiles.fn.results)
+        if (r.role == ir::Role::State) states += blocks_of(scan.tiles.fn.op(r.value).type);
+    return kH200.relay_task + kH200.relay_block * states;
+}
+
+RelayTimes relay_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors) {
+    const plan::Kernel& scan = one_pass.kernels.back();
+    const ScanAndWork all = scan_and_work(one_pass, wishes, multiprocessors);
+    RelayTimes times;
+    times.chunks = std::max<std::int64_t>(1, wishes.expected_tokens / kBlock);
+    times.tasks = all.blocks;
+    times.at_once = (one_pass.is_paired(scan) ? 2 : 1) * multiprocessors;
+    const Extent a_round{times.at_once, times.chunks};
+    times.scan =
+        one_pass.schedule.producer ? microseconds_of_scan(one_pass, scan, a_round, multiprocessors) : all.chain;
+    times.task = microseconds_of_relay_task(scan);
+    times.memory = static_cast<double>(all.tasks) * bytes_of_chunk(one_pass.definition, one_pass.sizes) /
+                   kH200.bytes_per_microsecond;
+    return times;
 }
 
 double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes) {

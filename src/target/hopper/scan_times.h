@@ -52,6 +52,23 @@ struct MatrixSegmentTimes {
 };
 MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors);
 
+/// A scan in one pass, of which multiprocessors take tasks in rounds: of whole sequences, or of their segments, each
+/// after the one before.
+struct RelayTimes {
+    std::int64_t chunks = 0, tasks = 0, at_once = 1;  ///< of a sequence; of all sequences; of a round
+    double scan = 0;                                  ///< all chunks of a sequence
+    double task = 0;                                  ///< what a task takes beside its chunks
+    double memory = 0;  ///< in which all that the call reads and writes passes through global memory
+
+    [[nodiscard]] double in(std::int64_t segments) const;  ///< 1: whole sequences
+    /// The number of segments that takes least; 1 if they do not save enough.
+    [[nodiscard]] std::int64_t best() const;
+};
+RelayTimes relay_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors);
+
+/// What a task of a scan takes beside its chunks, if others take over its states.
+double microseconds_of_relay_task(const plan::Kernel& scan);
+
 /// What a task of the work ahead takes a multiprocessor that is full of them.
 double microseconds_ahead(const ir::Function& ahead);
 

@@ -277,10 +277,10 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
     }
 }
 
-/// Kernels whose scans are cut along the axis.
-Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
-                   const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
-                   const FitWishes& wishes) {
+/// Kernels whose scans are cut along the axis; of sequences as a whole.
+Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
+                       const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
+                       const FitWishes& wishes) {
     const bool back = graph::has_saved_states(program), apart = back || outputs_mix_axes(program);
     const tile::Sizes held = s.held(sizes);
     s.tile_axis = axis.name, s.between = axis.between;
@@ -336,6 +336,15 @@ Schedule fit_along(Way way, const ValueAxis& axis, Schedule s, const ir::Definit
     const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
     return in_blocks ? by_tiles_or_in_one_group(s, in_one_group, sizes, memory, wishes, make_plan) : in_one_group();
+}
+
+/// … or of their segments, one after the other.
+Schedule fit_along(Way way, const ValueAxis& axis, const Schedule& s, const ir::Definition& definition,
+                   const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
+                   const FitWishes& wishes) {
+    const Schedule whole = fit_sequences(way, axis, s, definition, program, sizes, memory, wishes);
+    return with_relay(whole, wishes, memory,
+                      [&](const Schedule& tried) { return plan_within_limits(definition, program, sizes, tried); });
 }
 
 /// Along the first axis that kernels can be cut along.

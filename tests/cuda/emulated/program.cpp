@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <memory>
 
 #include "emit/callable.h"
@@ -66,6 +67,7 @@ class Launches {
         if (part.tasks == 0) return;
         cuda::Call arguments = layout_.with(addresses_);
         runtime::DeviceLayout::select(arguments, part, addresses_);
+        if (part.exchange_bytes > 0) std::memset(arguments.exchange, 0xFF, part.exchange_bytes);
         const cuda::TensorMaps maps = runtime::MapLayout(callable_, how, arguments).with(arguments);
         void* const function = library_.kernel(emit::kernel_symbol(kernel));
         const WarpGrid grid{static_cast<int>(part.blocks),

@@ -77,6 +77,7 @@ inline unsigned __ballot_sync(unsigned, bool x) {
     return of_all;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 inline void __syncwarp() {
     together(nullptr, [](void* const*) {});
