@@ -327,12 +327,15 @@ bool may_relay(const plan::Plan& plan) {
 }
 
 Schedule with_relay(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory, const MakePlan& make_plan) {
-    if (s.strategy != Strategy::OnePass || s.beside_groups > 0) return s;
+    const bool one_round = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles <= memory.multiprocessors,
+               chosen = wishes.segments == 0;
+    if (s.strategy != Strategy::OnePass || s.beside_groups > 0 || wishes.segments == 1 || (chosen && one_round))
+        return s;
     const plan::Plan plan = make_plan(s);
     if (!may_relay(plan)) return s;
     Schedule relay = s;
     relay.segments = wishes.segments;
-    if (wishes.segments == 0) {
+    if (chosen) {
         const RelayTimes times = relay_times(plan, wishes, memory.multiprocessors);
         relay.segments = times.best(), relay.relay_lanes = times.at_once / plan.kernels.back().parts();
     }
