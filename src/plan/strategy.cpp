@@ -54,4 +54,6 @@ const char* to_string(Loop loop) {
 
 bool in_order(Loop loop) { return loop != Loop::Chunks; }
 
+bool is_scan(Loop loop) { return loop == Loop::Scan || loop == Loop::Segments || loop == Loop::Relay; }
+
 }  // namespace forge::plan

@@ -21,5 +21,6 @@ using runtime::Loop;
 using runtime::per_segment;
 const char* to_string(Loop loop);  ///< what a task does, in words
 bool in_order(Loop loop);          ///< whether a task walks over several chunks or segments
+bool is_scan(Loop loop);           ///< … over chunks from the states that are before them
 
 }  // namespace forge::plan

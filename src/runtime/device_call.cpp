@@ -49,8 +49,9 @@ Checked exchange_bytes_of(const KernelOfCall& kernel, const Bound& bound) {
 void check_tokens(const Callable& callable, const Bound& bound) {
     constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
     if (bound.length > kMost)
-        throw RuntimeError(fmt::format("{}: expected at most {} tokens in a call{}, got {}", callable.name, kMost,
-                                       bound.packed ? "" : " of each sequence", bound.length));
+        throw RuntimeError(fmt::format(
+            "{}: expected at most {} tokens {} on a GPU, got {}; cut the call into several, joined by its states",
+            callable.name, kMost, bound.packed ? "in all sequences" : "per sequence", bound.length));
 }
 
 /// Where each spill and each kernel's exchange begins, spills first, and where the last ends.

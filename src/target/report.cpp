@@ -108,8 +108,7 @@ KernelShape shape_of(const plan::Plan& plan, const Problem& problem) {
     shape.kernels = plan.kernels.size();
     shape.workspace = spill_bytes(plan, problem);
     for (const plan::Kernel& kernel : plan.kernels) {
-        const plan::Loop loop = kernel.graph.loop;
-        if (!plan::in_order(loop) || loop == plan::Loop::Summaries || loop == plan::Loop::Carries) continue;
+        if (!plan::is_scan(kernel.graph.loop)) continue;
         const emit::Launch how = emit::launch_of(plan, kernel);
         if (how.shared_bytes < shape.shared_bytes) continue;  // of several, the one that holds most
         const std::int64_t units =

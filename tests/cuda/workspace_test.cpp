@@ -40,12 +40,18 @@ std::vector<plan::Plan> plans_of(const variants::Entry& entry) {
             EXPECT_EQ(strategy, plan::Strategy::Segmented) << error.what();
         }
         wishes.expected_tokens = 100000;  // several summaries per segment
-        try {
-            plans.push_back(
-                plan::make_plan(def, program, sizes,
-                                target::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
-        } catch (const plan::NotForWarpGroups&) {
-        } catch (const CompileError&) {}
+        const auto add_warp_groups = [&] {
+            try {
+                plans.push_back(plan::make_plan(
+                    def, program, sizes,
+                    target::fit_warp_groups(def, program, sizes, {220 * 1024, 132, 227 * 1024}, wishes)));
+            } catch (const plan::NotForWarpGroups&) {
+            } catch (const CompileError&) {}
+        };
+        add_warp_groups();
+        if (strategy != plan::Strategy::OnePass) continue;
+        wishes.expected_tasks = 300, wishes.segments = 5;  // one after the other
+        add_warp_groups();
     }
     return plans;
 }
@@ -54,6 +60,41 @@ std::size_t within(const plan::Plan& plan, std::int64_t sequences, std::int64_t 
                    bool packed) {
     const runtime::Callable callable = emit::callable_of(plan);
     return runtime::device_workspace_bytes(callable, runtime::bind(callable, Bounds{sequences, tokens, heads, packed}));
+}
+
+// Kernels divide numbers of rows by 32 bits.
+TEST(DeviceCalls, OfMoreTokensThanKernelsCountAreRefused) {
+    const ir::Definition def = tests::program_named("scalar_gla").make().define();
+    const ir::Function program = graph::optimize(frontend::join(def));
+    const tile::Sizes sizes = {{"K", 64}, {"V", 64}};
+    const runtime::Callable callable = emit::callable_of(
+        plan::make_plan(def, program, sizes, target::fit_shared_memory(def, program, sizes, {220 * 1024, 132}, {})));
+    for (const std::int64_t tokens : {(std::int64_t{1} << 31) - 1, std::int64_t{1} << 31}) {
+        const check::Buffers buffers(def, {.T = 1, .H = 1, .sizes = {{"K", 64}, {"V", 64}}, .dtype = BF16});
+        Call call = buffers.call();
+        for (auto& [name, x] : call.tensors)
+            if (x.shape.size() > 1)
+                x = dense(x.data, x.dtype, [&] {
+                    x.shape[1] = tokens;
+                    return x.shape;
+                }());
+        const runtime::NamedArguments arguments(callable, call);
+        const runtime::Bound bound = runtime::bind(callable, arguments, runtime::Lengths::OnDevice);
+        const auto lay_out = [&] { return runtime::DeviceLayout(callable, arguments, bound, 132); };
+        if (tokens < std::int64_t{1} << 31) {
+            EXPECT_NO_THROW(lay_out());
+            continue;
+        }
+        try {
+            lay_out();
+            FAIL() << "was not refused";
+        } catch (const RuntimeError& error) {
+            EXPECT_STREQ(
+                error.what(),
+                "scalar_gla: expected at most 2147483647 tokens per sequence on a GPU, got 2147483648; cut the call "
+                "into several, joined by its states");
+        }
+    }
 }
 
 class Workspace : public testing::TestWithParam<variants::Entry> {};

@@ -31,8 +31,7 @@ Needs needs_of(const plan::Plan& plan) {
     for (const plan::Kernel& kernel : plan.kernels) {
         const std::int64_t bytes = bytes_of_tiles(kernel);
         if (kernel.graph.loop == plan::Loop::Chunks) needs.chunks = std::max(needs.chunks, bytes);
-        const bool in_order = kernel.graph.loop == plan::Loop::Scan || kernel.graph.loop == plan::Loop::Segments ||
-                              kernel.graph.loop == plan::Loop::Relay;
+        const bool in_order = plan::is_scan(kernel.graph.loop);
         std::int64_t& largest = in_order ? needs.in_order : needs.most;
         if (bytes > largest) largest = bytes, (in_order ? needs.in_order_name : needs.most_name) = kernel.graph.name;
     }
