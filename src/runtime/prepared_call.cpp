@@ -88,12 +88,14 @@ void PreparedCall::launch(const Addresses& addresses, Step step) const {
     const std::size_t whole = starts_.size() - (has_end_ && !layout_.has_end(arguments) ? 1 : 0);
     const std::size_t first = step == Step::AfterSummaries ? summaries_ : 0,
                       end = step == Step::Whole || step == Step::AfterSummaries ? whole : summaries_;
+    for (std::size_t s = first; s < end; ++s)  // before all kernels: between two it would end their overlap
+        if (const DeviceLayout::KernelCall& kernel = starts_[s].call; kernel.exchange_bytes > 0)
+            cuda.check(
+                cuda.fill_bytes(pointer(addresses.workspace + kernel.exchange), 0xFF, kernel.exchange_bytes, stream),
+                "clearing the workspace");
     for (std::size_t s = first; s < end; ++s) {
         const Start& start = starts_[s];
         DeviceLayout::select(arguments, start.call, addresses);
-        if (start.call.exchange_bytes > 0)
-            cuda.check(cuda.fill_bytes(pointer(arguments.exchange), 0xFF, start.call.exchange_bytes, stream),
-                       "clearing the workspace");
         cuda::TensorMaps maps = start.maps.with(arguments);
         void* parameters[] = {&arguments, &maps};  // kernels without maps take the first alone
         CudaLaunchAttribute attributes[2];

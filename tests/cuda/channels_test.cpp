@@ -114,7 +114,7 @@ TEST(ChannelPrograms, HaveGradientsWithoutSpills) {
     std::size_t turn = 0;
     for (const char* name : {"counts", "maxima", "sequential", "lengths", "gains", "hgrn", "hawk", "selective",
                              "three_rows", "elementwise_decay"})
-        for (const auto& [arch, threads, dtype, multiprocessors] : tests::in_turn(turn++, targets, 2)) {
+        for (const auto& [arch, threads, dtype, multiprocessors] : tests::in_turn(turn++, targets, 1)) {
             const program::EntryPoint entry = program::backward(frontend::with_dtype(program_named(name), dtype));
             const tile::Sizes sizes = {{"D", 128}, {"K", 16}, {"V", 128}};
             const plan::Schedule schedule =

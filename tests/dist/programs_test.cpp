@@ -1,6 +1,4 @@
 /// Every program over ranks, forwards and backwards, against the float64 recurrence of the whole sequences.
-#include <cstdlib>
-
 #include "program/entry_point.h"
 #include "tests/dist/ranks.h"
 
@@ -75,6 +73,7 @@ class RanksOf : public testing::TestWithParam<Entry> {
 };
 
 TEST_P(RanksOf, HaveTheForwardPass) {
+    if (!is_variant(GetParam()) && !has_turn(GetParam(), 2)) GTEST_SKIP() << "not its turn";
     dist::Options messages;
     messages.shared_memory = false;
     expect_agreement("forward", batch(17, 9),
@@ -84,9 +83,8 @@ TEST_P(RanksOf, HaveTheForwardPass) {
 
 /// Where a rank's pass is in segments, its summary is that of its segments: kernels that tests/numerics has, too.
 TEST_P(RanksOf, SumUpTheirSegments) {
-    const bool turn = std::getenv("FORGE_ALL") || GetParam().name.size() % 5 == 0;
-    if (!turn && GetParam().name != "gated_delta_net" && GetParam().name != "shifted_pairs")
-        GTEST_SKIP() << "not without FORGE_ALL";
+    if (!has_turn(GetParam(), 5) && GetParam().name != "gated_delta_net" && GetParam().name != "shifted_pairs")
+        GTEST_SKIP() << "not its turn";
     check::Problem problem = batch(32, 64);
     problem.H = 1, problem.T = by_chunks() ? 256 : 400;
     CompileOptions options{.dtype = F32, .strategy = "segmented", .segments = 3};
@@ -102,10 +100,9 @@ TEST_P(RanksOf, SumUpTheirSegments) {
     expect_agreement(*attention, problem, {{2, {0, 150, 400}}, {3, {0, 17, 140, 400}}});
 }
 
-/// The sizes and strategies of tests/numerics/gradient_test, in float32. FORGE_ALL=1 takes all programs, otherwise they
-/// take turns.
+/// The sizes and strategies of tests/numerics/gradient_test, in float32.
 TEST_P(RanksOf, HaveTheBackwardPass) {
-    if (!std::getenv("FORGE_ALL") && GetParam().name.size() % 2 == 0) GTEST_SKIP() << "not without FORGE_ALL";
+    if (!has_turn(GetParam(), 3)) GTEST_SKIP() << "not its turn";
     expect_agreement("backward", batch(20, 12), {{3, {0, 40, 40, 150}}, {4, {}}});
     expect_agreement("backward", packed(20, 12), {{2, {}}, {4, {0, 40, 41, 41, 150}}});
 }

@@ -31,7 +31,7 @@ TEST_P(Targets, AcceptOrRefuse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, Targets,
-                         testing::Values(Row{"parser", 10000}, Row{"passes", 200}, Row{"pipeline", 60},
+                         testing::Values(Row{"parser", 6000}, Row{"passes", 140}, Row{"pipeline", 40},
                                          Row{"capi", 200}, Row{"package", 500}),
                          [](const auto& test) { return std::string(test.param.name); });
 

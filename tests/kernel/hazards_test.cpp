@@ -169,7 +169,7 @@ TEST_P(EmittedKernels, HaveNoHazards) {
             EXPECT_TRUE(same_text(text, kernel::print(kernel::parse(text)))) << name;
         }
     };
-    if (has_turn(GetParam(), 2)) each_portable_plan(GetParam(), check);
+    if (has_turn(GetParam(), 4)) each_portable_plan(GetParam(), check);
     each_warp_group_plan(GetParam(), check), each_channel_plan(GetParam(), check);
     EXPECT_GT(kernels, 0);
 }

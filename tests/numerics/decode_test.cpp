@@ -113,7 +113,7 @@ TEST_P(Decode, EndsWhereTheForwardPassEnds) {
 
 // A slot to read without one to write, or the other way round: the sequence is skipped, and neither pool changes there.
 TEST_P(Decode, LeavesAloneWhatIsSkipped) {
-    for (const char* const entry : {"forward", "decode"}) {
+    for (const char* const entry : in_turn(GetParam(), std::vector<const char*>{"forward", "decode"}, 1)) {
         if (entry == std::string("decode") && !program::has_decode(def_)) continue;
         const auto attention = compiled(entry);
         check::Buffers part = check::Buffers(def_, problem()).part(0, 3);

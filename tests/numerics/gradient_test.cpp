@@ -162,7 +162,7 @@ TEST_P(Gradients, OfKernels) {
 
 /// Of calls without gradients of states, which are those with such as are zero.
 TEST_P(Gradients, ToInputs) {
-    if (!has_turn(GetParam(), 2, 1)) GTEST_SKIP() << "not its turn";
+    if (!has_turn(GetParam(), 3, 1)) GTEST_SKIP() << "not its turn";
     const std::size_t turn = turn_of(GetParam()) / 2;
     const std::string entry =
         "backward to inputs" + (turn % 4 < 2 ? "" : " of " + def_.inputs.front().name + ", " + def_.inputs.back().name);
@@ -202,7 +202,7 @@ TEST(GradientsToInputs, TakeNoneOfStates) {
 TEST_P(Gradients, OfKernelsFromKeptStates) {
     const char* const strategies[] = {"fused", "decoupled", "one-pass"};
     const std::string entry = "backward from states";
-    if (!has_turn(GetParam(), 2)) GTEST_SKIP() << "not its turn";
+    if (!has_turn(GetParam(), 3)) GTEST_SKIP() << "not its turn";
     const ir::Definition tensors = graph::gradient_interface(def_);
     const std::size_t turn = turn_of(GetParam()) / 2;
     const DType dtype = turn % 2 == 0 ? F32 : BF16;

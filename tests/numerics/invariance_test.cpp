@@ -35,8 +35,8 @@ class Invariance : public testing::TestWithParam<Entry> {
     [[nodiscard]] static std::vector<std::string> strategies(std::size_t shift) {
         return in_turn(GetParam(), std::vector<std::string>{"one-pass", "fused", "decoupled"}, 1, shift);
     }
-    /// Half of the programs have this test, the other half the next one.
-    [[nodiscard]] static bool is_for_others(std::size_t test) { return !has_turn(GetParam(), 2, test); }
+    /// A third of the programs have this test, another third the next one.
+    [[nodiscard]] static bool is_for_others(std::size_t test) { return !has_turn(GetParam(), 3, test); }
     ir::Definition def_ = GetParam().make().define();
 };
 

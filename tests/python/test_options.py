@@ -57,7 +57,7 @@ ON_THE_CPU = [
     rows[i]
     for op in operators.TABLE
     for rows in [[r for r in ROWS if r["op"] == op and small(r)]]
-    for i in range(0, len(rows), 5)
+    for i in range(0, len(rows), 8)
 ]
 
 
@@ -82,6 +82,6 @@ def test_has_kernels(op, gpu):
 
 
 @needs_facts
-@pytest.mark.parametrize("row", ROWS[::8], ids=operators.text_of)
+@pytest.mark.parametrize("row", ROWS[::12], ids=operators.text_of)
 def test_kernels_compile(row):
     operators.compile_row(row, GPUS[ROWS.index(row) // 8 % len(GPUS)])

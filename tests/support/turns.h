@@ -21,6 +21,9 @@ inline std::size_t turn_of(const std::string& program) {
 }
 inline std::size_t turn_of(const Entry& program) { return turn_of(program.name); }
 
+/// Whether a program is a variant: what people run, which has no turns where novel programs have.
+inline bool is_variant(const Entry& program) { return turn_of(program) < variants::all().size(); }
+
 /// Whether what one program in `programs` does is for this one.
 inline bool has_turn(const Entry& program, std::size_t programs, std::size_t shift = 0) {
     return every_way() || (turn_of(program) + shift) % programs == 0;
