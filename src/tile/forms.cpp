@@ -95,6 +95,14 @@ bool Forms::is_running_sum(ValueId v) const {
            op.type.shape[0].factor == kBlock;
 }
 
+bool Forms::is_rows_beside(ValueId v) const {
+    const auto& users = users_[index(v)];
+    return all_alike() && rows_beside(fn_, v) && results_[index(v)] == 0 && !users.empty() &&
+           std::all_of(users.begin(), users.end(), [&](ValueId u) {
+               return ir::is_elementwise(fn_.op(u).code) && fn_.op(u).type.shape == fn_.op(v).type.shape;
+           });
+}
+
 bool Forms::is_decay_apply(ValueId v) const {
     const Op& op = fn_.op(v);
     return all_alike() && op.code == Opcode::DecayApply && is_block_decay(fn_.op(op.args[0]).type, op.type);
@@ -127,13 +135,27 @@ bool Forms::is_repeated_rows(ValueId v) const {
            });
 }
 
+bool Forms::is_stored_by_turns(ValueId v) const {
+    const Op& op = fn_.op(v);
+    const auto is_output = [&](const ir::Result& r) {
+        return r.value != v || (r.role == Role::Input && !is_wide_output(r, rules_));
+    };
+    return op.code == Opcode::Interleave && op.attrs.dim == 0 && is_matrix(v) && rules_.operand_parts == 1 &&
+           users_[index(v)].empty() && std::all_of(fn_.results.begin(), fn_.results.end(), is_output) &&
+           std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+               const bool may_be = all_alike() && !decided_[index(a)] && ir::is_elementwise(fn_.op(a).code);
+               return is_fragment(form_[index(a)]) || may_be;
+           });
+}
+
 void Forms::find_parts_in_place() {
     std::vector<bool> in_place(form_.size()), reads(form_.size());  // … and elementwise values in such loops alone
     for (ValueId v = fn_.size() - 1; v >= 0; --v) {
         const auto& users = users_[index(v)];
         const auto is_read_so = [&](ValueId u) { return reads[index(u)]; };
         const auto suits = [&](ValueId u) {
-            return in_place[index(u)] || (reads[index(u)] && fn_.op(u).type.shape == fn_.op(v).type.shape);
+            return in_place[index(u)] || is_operand_of(fn_.op(u), v) ||  // of which there will be a copy
+                   (reads[index(u)] && fn_.op(u).type.shape == fn_.op(v).type.shape);
         };
         if (ir::is_elementwise(fn_.op(v).code) && !is_sum(v))
             reads[index(v)] = form_[index(v)] != Space::Reg ? in_memory(form_[index(v)]) || all_alike()
@@ -173,10 +195,12 @@ void Forms::decide(ValueId v) {
     else if (op.code == Opcode::Inverse) form_[index(v)] = is_fragment_inverse(op) ? Space::Fragment : Space::Tile;
     else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
         refuse(Reason::SeveralRows, ir::described(fn_, v));
-    else if (is_repeated_mask(v) || is_repeated_rows(v)) form_[index(v)] = Space::Reg;  // wherever it is read
+    else if (is_repeated_mask(v) || is_repeated_rows(v) || is_rows_beside(v))
+        form_[index(v)] = Space::Reg;  // wherever it is read
     else if (op.code == Opcode::DecayRows)  // written as soon as it is known
         form_[index(v)] = users_[index(v)].empty() ? Space::Spill : Space::Operand;
     else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
+    else if (is_stored_by_turns(v)) form_[index(v)] = Space::Operand;
     else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
     else elementwise(v);
 }
@@ -343,6 +367,8 @@ Space Forms::wanted(ValueId v) const {
             }
         } else if (decays_operand(u, v)) {
             operand = true;
+        } else if (user.code == Opcode::Interleave && form_[index(u)] == Space::Operand) {
+            as_fragment = Space::Fragment;
         } else if (is_sum(u) || is_running_sum(u)) {
             summed = true;
         } else if (!ir::is_elementwise(user.code) || !is_fragment(evaluated(u))) {

@@ -53,6 +53,9 @@ class Forms {
     [[nodiscard]] bool is_running_sum(ir::ValueId v) const;
     [[nodiscard]] bool is_decay_apply(ir::ValueId v) const;
 
+    /// Whether the rows beside a matrix's are read in loops, rather than made in a tile of their own.
+    [[nodiscard]] bool is_rows_beside(ir::ValueId v) const;
+
     /// Whether a decay mask between tokens of several rows each is worked out in the loops that read it.
     [[nodiscard]] bool is_mask_in_loops(ir::ValueId v) const;
 
@@ -68,6 +71,9 @@ class Forms {
 
     /// Of a matrix, whose rows loops find where they lie once.
     [[nodiscard]] bool is_repeated_rows(ir::ValueId v) const;
+
+    /// Of an output with several rows per token, each of them a fragment: its image takes their rows by turns.
+    [[nodiscard]] bool is_stored_by_turns(ir::ValueId v) const;
 
     /// Some rows or columns of an operand, which loops find where they lie, rather than in a tile of it all.
     void find_parts_in_place();

@@ -96,7 +96,7 @@ class Copies {
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || op.code == Opcode::Copy || forms_.is_sum(v) ||
-            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v))
+            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v) || forms_.is_rows_beside(v))
             return false;
         if (from.code == Opcode::DecayMask) return operand_form(v, i, v) == Space::Tile;
         if (ir::is_view(op.code) || from.type.rank() == 0) return false;  // functions take a number as one
@@ -123,7 +123,9 @@ class Copies {
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
+        if (op.code == Opcode::Interleave && forms_[v] == Space::Operand) return is_fragment(now) ? now : Space::Fragment;
         if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;
+        if (forms_.is_rows_beside(v) && now == Space::Operand) return now;
         if (!ir::is_elementwise(op.code)) return Space::Tile;
         const Space loop = forms_.evaluated(reader);
         if (is_fragment(loop) && fn_.op(op.args[i]).code == Opcode::DecayMask && is_beside_products()) return loop;

@@ -172,6 +172,7 @@ class Memory {
             const ValueId reader = last_read_[static_cast<std::size_t>(v)];
             if (reader >= 0) read_last_by_[static_cast<std::size_t>(reader)].push_back(v);
             if (ir::is_view(fn_.op(v).code)) viewed_[static_cast<std::size_t>(fn_.op(v).args[0])] = 1;
+            else if (const auto beside = rows_beside(fn_, v)) viewed_[static_cast<std::size_t>(beside->of)] = 1;
         }
     }
 

@@ -65,16 +65,15 @@ void refuse_parts_by_tile(const Function& fn, const std::string& axis) {
     }
 }
 
-/// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
-bool is_operand_of(const Op& op, ValueId v) {
-    return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
-}
-
 }  // namespace
 
 bool is_block_matrix(const ir::Type& type) {
     return type.rank() == 2 && std::all_of(type.shape.begin(), type.shape.end(),
                                            [](const Dim& d) { return d.is_constant() && d.factor % kBlock == 0; });
+}
+
+bool is_operand_of(const Op& op, ValueId v) {
+    return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
 }
 
 bool is_fragment_inverse(const Op& op) {
@@ -101,6 +100,17 @@ std::optional<PartInPlace> part_in_place(const Function& fn, ValueId v) {
     }
     return is_block_matrix(fn.op(found.of).type) && is_block_matrix(fn.op(v).type) ? std::optional(found)
                                                                                    : std::nullopt;
+}
+
+std::optional<RowsBeside> rows_beside(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    if (op.code != Opcode::LinearScan || !op.attrs.exclusive || op.attrs.dim != 0 || !is_block_matrix(op.type))
+        return std::nullopt;
+    ValueId decay = op.args[0];
+    while (fn.op(decay).code == Opcode::Expand || fn.op(decay).code == Opcode::Unsqueeze) decay = fn.op(decay).args[0];
+    const Op& kept = fn.op(decay);
+    if (kept.code != Opcode::Constant || kept.attrs.value != 0) return std::nullopt;
+    return RowsBeside{op.args[1], op.attrs.reverse ? 1 : -1};
 }
 
 bool is_reduction(const Op& op) { return op.code == Opcode::Sum || op.code == Opcode::Amax; }

@@ -46,6 +46,9 @@ struct FragmentRules {
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
 
+/// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
+bool is_operand_of(const ir::Op& op, ir::ValueId v);
+
 /// Whether a lowered type is a matrix of whole blocks.
 bool is_block_matrix(const ir::Type& type);
 /// Whether an inverse is of one block or of two by two, which are held in registers.
@@ -62,6 +65,13 @@ struct PartInPlace {
     std::int64_t row = 0, row_step = 1, col = 0;
 };
 std::optional<PartInPlace> part_in_place(const ir::Function& fn, ir::ValueId v);
+/// A matrix one row further on or back, with zeros for the row that is not there: what is left of a scan along the rows
+/// where nothing is kept but the row beside. Loops read it where the matrix lies.
+struct RowsBeside {
+    ir::ValueId of;
+    int step;  ///< 1: the next row
+};
+std::optional<RowsBeside> rows_beside(const ir::Function& fn, ir::ValueId v);
 /// A sum, or the greatest of what a sum would add up.
 bool is_reduction(const ir::Op& op);
 /// Whether threads reduce what they hold of a matrix, or would hold of it as a fragment, over its rows or columns.

@@ -226,4 +226,21 @@ FORGE_DEVICE void store_fragment(const O& operand, const Fragment<M, N>& f) {
     store_fragment<TRANSPOSE>(operand, pack_parts<T, O::kParts>(f));
 }
 
+/// The fragment's rows are rows n, n + COUNT, n + 2 COUNT, … of an operand; TRANSPOSE: the rows of its transpose.
+template <bool TRANSPOSE, int n, int COUNT, class O, int M, int N>
+FORGE_DEVICE void store_by_turns(const O& operand, const Fragment<M, N>& f) {
+    using Half = HalfOf<typename O::T>;
+    each<M, N>([&](const Spot& spot) {
+        const pair x = f.at(spot);
+        const unsigned bits = Half::pack(x.x[0], x.x[1]);
+        if constexpr (TRANSPOSE) {
+            auto* const to = reinterpret_cast<unsigned short*>(operand.data);
+            to[O::place(spot.j * COUNT + n, spot.i)] = static_cast<unsigned short>(bits);
+            to[O::place((spot.j + 1) * COUNT + n, spot.i)] = static_cast<unsigned short>(bits >> 16);
+        } else {
+            *reinterpret_cast<unsigned*>(operand.data + O::place(spot.i * COUNT + n, spot.j)) = bits;
+        }
+    });
+}
+
 }  // namespace forge::cuda

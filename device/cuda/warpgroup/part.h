@@ -99,9 +99,7 @@ FORGE_DEVICE void start_shifted(const O& o, const typename O::T* src, Size row_s
 #pragma unroll 1
     for (int n = Who::self(); n < begin * O::kCols; n += Who::kCount) {
         const int row = n / O::kCols, col = n % O::kCols;
-        const bool there = before.data && row < rows && col < cols;
-        const float x = there ? before.data[row * before.row_stride + col * before.col_stride] : 0.0f;
-        o.data[O::place(row, col)] = from_float<typename O::T>(x);
+        o.data[O::place(row, col)] = from_float<typename O::T>(row < rows && col < cols ? before.at(row, col) : 0.0f);
     }
 }
 

@@ -10,6 +10,10 @@ namespace forge::cuda {
 struct RowsBefore {
     const float* data;  ///< null: zeros
     Size row_stride, col_stride;
+    Size first = 0;  ///< number of those that are wanted
+    FORGE_DEVICE float at(int row, int col) const {
+        return data ? data[first + row * row_stride + col * col_stride] : 0.0f;
+    }
 };
 
 /// ROWS rows per token; `src`: of the chunk's first token; `first`: it is the sequence's.
@@ -34,9 +38,7 @@ FORGE_DEVICE void start_shifted(const O& o, const typename O::T* src, Size row_s
 #pragma unroll 1
     for (int n = Who::self(); n < begin * O::kCols; n += Who::kCount) {
         const int row = n / O::kCols, col = n % O::kCols;
-        const float x =
-            before.data && row < rows ? before.data[row * before.row_stride + col * before.col_stride] : 0.0f;
-        o.data[O::place(row, col)] = from_float<typename O::T>(x);
+        o.data[O::place(row, col)] = from_float<typename O::T>(row < rows ? before.at(row, col) : 0.0f);
     }
 }
 

@@ -204,6 +204,7 @@ void FragmentBody::operation(ValueId v) {
         } else if (ir::is_matmul(op.code)) product(v);
         else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
         else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
+        else if (op.code == Opcode::Interleave && c_.is_operand(v)) store_by_turns(v);
         else if (!c_.kernel.tiles.joined.contains(v)) compute(v);
         if (takes() && roles_->by_tiles) pack_what_is_read(v);
         if (!plan::in_order(loop_)) pack_what_is_multiplied(v);
@@ -362,6 +363,17 @@ void FragmentBody::store_fragment(ValueId v) {
              c_.memory(v));
     out_.line("store_fragment<{}>({}, {}{});", fn_.op(from).layout->space == Space::Transposed, c_.name(v),
               c_.name(from), packed ? "_packed" : "");
+}
+
+/// Rows of fragments, by turns, to an operand.
+void FragmentBody::store_by_turns(ValueId v) {
+    const std::vector<ValueId>& from = fn_.op(v).args;
+    kernel::Accesses reads;
+    for (const ValueId a : from) kernel::append(reads, c_.held(a));
+    c_.moves("store_by_turns " + c_.name(v), reads, c_.memory(v));
+    for (std::size_t n = 0; n < from.size(); ++n)
+        out_.line("store_by_turns<{}, {}, {}>({}, {});", fn_.op(from[n]).layout->space == Space::Transposed, n,
+                  from.size(), c_.name(v), c_.name(from[n]));
 }
 
 void FragmentBody::load_fragment(ValueId v) {

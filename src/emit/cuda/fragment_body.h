@@ -48,6 +48,7 @@ class FragmentBody {
     [[nodiscard]] bool is_in_pieces(ir::ValueId v) const;
     void product(ir::ValueId v);
     void store_fragment(ir::ValueId v);
+    void store_by_turns(ir::ValueId v);
     void load_fragment(ir::ValueId v);
     void spread_fragment(ir::ValueId v);
     void pack(ir::ValueId v);

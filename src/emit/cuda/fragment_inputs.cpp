@@ -192,13 +192,15 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
     const int tensor = transfers_.tensor_of(fn_.op(v)), before = rows_before(plan_, tensor);
     const std::int64_t factor = input_slot(v).type.shape[0].factor;
     const std::string stride = fmt::format("call.tensors[{}].dim[{}]", before, factor == 1 ? 0 : 1);
-    const std::string part = transfers_.columns_of(tensor, fn_.op(v).attrs.at);
+    const std::string part = transfers_.columns_of(tensor, fn_.op(v).attrs.at),
+                      first = transfers_.tile_offset(before, 0) +
+                              Transfers::column_offset(before, fn_.op(v).attrs.at, factor == 1 ? 0 : 1);
     out_.line(
-        "start_shifted<{}, {}>({}, {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at){} "
-        ": nullptr, {}, {}}}{});",
+        "start_shifted<{}, {}>({}, {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at) "
+        ": nullptr, {}, {}{}}}{});",
         c_.kernel.tiles.roles ? "Warp" : "Group", factor, arriving_operand(v), from, rows, before,
-        transfers_.tile_offset(before, 0) + Transfers::column_offset(before, fn_.op(v).attrs.at, factor == 1 ? 0 : 1),
-        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride, part.empty() ? "" : ", " + part);
+        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
+        first.empty() ? "" : ", 0" + first, part.empty() ? "" : ", " + part);
 }
 
 /// The rows of a chunk that are read of a tensor: none where columns of a transition are made, of what has tiles.

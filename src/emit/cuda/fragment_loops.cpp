@@ -186,6 +186,17 @@ class FragmentLoop {
         return fmt::format("{}.{}({}, {})", c_.name(part.of), in_fragment() ? "at" : "four_at", row, col);
     }
 
+    [[nodiscard]] std::string load_beside(const tile::RowsBeside& rows) const {
+        const std::string row = variable(0), beside = fmt::format("({} {} 1)", row, rows.step > 0 ? "+" : "-"),
+                          there = rows.step > 0 ? fmt::format("{} < {}", row, size_of(fn_.op(rows.of).type, 0) - 1)
+                                                : row + " > 0",
+                          at = c_.is_operand(rows.of)
+                                   ? fmt::format("{}.{}({}, {})", c_.name(rows.of), in_fragment() ? "at" : "four_at",
+                                                 beside, variable(1))
+                                   : load_tile(rows.of, beside);
+        return fmt::format("{} ? {} : {}", there, at, zero());
+    }
+
     [[nodiscard]] std::string decays(const tile::RepeatedMask& of) const {
         const char* kind = space_ == Space::Transposed ? "decays_down" : in_fragment() ? "decays" : "decays_four";
         const std::string repeats = of.rows * of.cols == 1 ? "" : fmt::format(", {}, {}", of.rows, of.cols);
@@ -209,8 +220,8 @@ class FragmentLoop {
         return there + ".at(spot)";
     }
 
-    /// `repeats`: how often each row stands in the loop.
-    [[nodiscard]] std::string load_tile(ValueId v, std::int64_t repeats = 1) const {
+    /// `row`: of a matrix, if not the loop's own.
+    [[nodiscard]] std::string load_tile(ValueId v, const std::string& row = "") const {
         const Op& op = fn_.op(v);
         std::string at = tile_pointer(fn_, v, c_.names);
         std::int64_t lane_stride = 0;
@@ -220,7 +231,7 @@ class FragmentLoop {
             const int loop_axis = axis + rank() - op.type.rank();
             if (size_of(op.type, axis) == 1 || stride == 0) continue;
             std::string index = variable(loop_axis);
-            if (axis == 0 && repeats > 1) index += fmt::format(" / {}", repeats);
+            if (axis == 0 && !row.empty()) index = row;
             at += stride == 1 ? " + " + index : fmt::format(" + {} * {}", index, stride);
             if (loop_axis == lane_axis()) lane_stride = stride;
             else aligned = aligned && stride % 4 == 0;
@@ -239,9 +250,10 @@ class FragmentLoop {
             return fmt::format("{}({}, {})", function("eye"), variable(rank() - 2), variable(rank() - 1));
         if (op.code == Opcode::Arange) return named(v, fmt::format("count_from({})", variable(0)));
         if (const auto part = tile::part_in_place(fn_, v)) return named(v, load_part(*part));
+        if (const auto beside = tile::rows_beside(fn_, v)) return named(v, load_beside(*beside));
         if (ir::is_view(op.code)) return number(op.args[0]);
         if (const auto mask = tile::repeated_mask(fn_, v)) return named(v, decays(*mask));
-        if (op.code == Opcode::RepeatInterleave) return named(v, load_tile(op.args[0], op.attrs.count));
+        if (op.code == Opcode::RepeatInterleave) return named(v, load_tile(op.args[0], fmt::format("{} / {}", variable(0), op.attrs.count)));
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
