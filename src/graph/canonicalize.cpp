@@ -128,6 +128,36 @@ Rewrite sink_view_scan(Function& out, const Op& op, const Args& args) {
     return unsqueeze(out, scanned, op.code == Opcode::Sum ? x.attrs.dim - 1 : x.attrs.dim, op);
 }
 
+ValueId expand(Function& out, ValueId x, const Op& to) {
+    return out.add({Opcode::Expand, to.type, {x}, {}, to.name, to.where, std::nullopt});
+}
+
+/// What repeats a value is computed once: f(expand(x)) = expand(f(x)), and running sums down equal columns are one.
+Rewrite sink_expand(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if (x.code != Opcode::Expand) return std::nullopt;
+    const Shape& small = out.op(x.args[0]).type.shape;
+    const bool scan = (op.code == Opcode::Cumsum || op.code == Opcode::Sum) && op.attrs.dim == 0;
+    if (scan && (small.size() != x.type.shape.size() || small[0] != x.type.shape[0])) return std::nullopt;
+    if (!scan && ir::info(op.code).kind != ir::OpInfo::Kind::Unary) return std::nullopt;
+    return expand(out, make(out, op.code, {x.args[0]}, op, op.attrs), op);
+}
+
+/// A factor needs no repeating to the shape that the other one has. What is added stays: a state's addend has its shape.
+Rewrite broadcast_instead(Function& out, const Op& op, const Args& args) {
+    if (op.code != Opcode::Mul && op.code != Opcode::Div) return std::nullopt;
+    for (const std::size_t i : {0, 1}) {
+        const Op x = out.op(args[i]);
+        if (x.code != Opcode::Expand) continue;
+        const auto shape = ir::broadcast(out.op(x.args[0]).type.shape, out.op(args[1 - i]).type.shape);
+        if (!shape || *shape != op.type.shape) continue;
+        Args smaller = args;
+        smaller[i] = x.args[0];
+        return make(out, op.code, std::move(smaller), op, op.attrs);
+    }
+    return std::nullopt;
+}
+
 /// Of a number, or of one that fills a shape.
 Rewrite neutral_element(const Function& out, const Op& op, const Args& args) {
     const auto same_type = [&](ValueId v) { return out.op(v).type == op.type; };
@@ -213,6 +243,7 @@ Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (const auto r = last_of_cumsum(out, op, args)) return r;
     if (const auto r = fold_transposes(out, op, args)) return r;
     if (const auto r = sink_view_scan(out, op, args)) return r;
+    if (const auto r = sink_expand(out, op, args)) return r;
     const auto kind = ir::info(op.code).kind;
     if (kind == ir::OpInfo::Kind::Unary) return sink_view_unary(out, op, args);
     if (kind != ir::OpInfo::Kind::Binary) return std::nullopt;
@@ -220,6 +251,7 @@ Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     if (const auto r = fold_constants(out, op, args)) return r;
     if (const auto r = difference_from_one(out, op, args)) return r;
     if (const auto r = sum_with_joined(out, op, args)) return r;
+    if (const auto r = broadcast_instead(out, op, args)) return r;
     return sink_view_binary(out, op, args);
 }
 

@@ -446,7 +446,8 @@ class Planning {
         });
     }
 
-    /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so.
+    /// The rules of a kernel of single chunks that holds all fragments alike, if more tasks share a multiprocessor so,
+    /// or as many without any tile of floats.
     /// A fourth one beside three is not worth reading spills where they lie, which nothing has asked for ahead.
     static std::optional<tile::FragmentRules> all_alike(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         tile::FragmentRules rules) {
@@ -467,7 +468,8 @@ class Planning {
             });
             const bool fits = tile::fragment_registers(kernel.fn) <= kMostRegisters && (!in_place || tasks < kFew);
             const std::int64_t tasks_of_all = tile::tasks_at_once(kernel);
-            const bool more = tasks_of_all > tasks ||
+            const bool in_registers = float_matrices(by_values.fn) > 0 && float_matrices(kernel.fn) == 0;
+            const bool more = tasks_of_all > tasks || (in_registers && tasks_of_all == tasks) ||
                               (frugal && tasks_of_all == tasks && kernel.scratch_floats < by_values.scratch_floats);
             return fits && more ? std::optional(rules) : std::nullopt;
         } catch (const Refused&) {

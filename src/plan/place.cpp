@@ -162,7 +162,9 @@ class Placement {
             if (state) home = scan_of(op.attrs.name);
             else if (is_before(op)) home = given_ ? kEverywhere : home_of_saved(op);
             else if (is_sum(v)) home = sums_;
-            else if (again[i] || is_found_by_all(op) || (param && op.attrs.role == Role::Spill)) home = kEverywhere;
+            else if ((again[i] && !is_row_of_what_is_made(op)) || is_found_by_all(op) ||
+                     (param && op.attrs.role == Role::Spill))
+                home = kEverywhere;
             else if (marks[i] == Slice::StateBound && for_states) home = last_read(scans_, v);
             else if (marks[i] == Slice::StateFree && saved == kNone && runs_ahead(i, for_states || forwards))
                 home = ahead_;
@@ -257,7 +259,7 @@ class Placement {
             const auto i = static_cast<std::size_t>(v);
             const Op& op = program_.op(v);
             if (!needed[i]) continue;
-            const bool made = !op.args.empty() && !ir::is_view(op.code);
+            const bool made = !op.args.empty() && (!ir::is_view(op.code) || is_row_of_what_is_made(op));
             if (reads[i]) homes_[i] = scan;
             else place(v, made, given[i]);
             if (reads[i] || (given[i] && !made))
@@ -376,6 +378,14 @@ class Placement {
                             (leaf && !(rules_.again == Again::Vectors && is_shared_matrix(op))));
         }
         return found;
+    }
+
+    /// A row, which takes far less room between kernels than the matrix that it is of.
+    [[nodiscard]] bool is_row_of_what_is_made(const Op& op) const {
+        if (op.code != Opcode::Select) return false;
+        ValueId of = op.args[0];
+        while (ir::is_view(program_.op(of).code)) of = program_.op(of).args[0];
+        return program_.op(of).code != Opcode::Param;
     }
 
     /// An input of which every tile reads all.

@@ -196,7 +196,7 @@ void Forms::decide(ValueId v) {
     else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
         refuse(Reason::SeveralRows, ir::described(fn_, v));
     else if (is_repeated_mask(v) || is_repeated_rows(v) || is_rows_beside(v))
-        form_[index(v)] = Space::Reg;  // wherever it is read
+        form_[index(v)] = Space::Reg;       // wherever it is read
     else if (op.code == Opcode::DecayRows)  // written as soon as it is known
         form_[index(v)] = users_[index(v)].empty() ? Space::Spill : Space::Operand;
     else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;

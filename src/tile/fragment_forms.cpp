@@ -123,7 +123,8 @@ class Copies {
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
-        if (op.code == Opcode::Interleave && forms_[v] == Space::Operand) return is_fragment(now) ? now : Space::Fragment;
+        if (op.code == Opcode::Interleave && forms_[v] == Space::Operand)
+            return is_fragment(now) ? now : Space::Fragment;
         if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;
         if (forms_.is_rows_beside(v) && now == Space::Operand) return now;
         if (!ir::is_elementwise(op.code)) return Space::Tile;

@@ -444,6 +444,7 @@ std::vector<Case> cases() {
         {Reason::OneGroupAtATime, {named("gated_slots"), Asked().size("M", 64)}, "the decay_matmul"},
         {Reason::SharedParameter, {sums_of_state()}, "the state 'z' lies in memory"},
         {Reason::SharedValue, {residuals()}, "would pass between warp groups"},
+        {Reason::RegistersOfStates, {named("heavy_ball")}, "would hold matrices in 384 registers of a thread, of 352"},
         {Reason::OddTiles, {matrices, Asked().heads(512).size("V", 64)}, "there are 1 tiles"},
         {Reason::RegistersOfTiles,
          {matrices, Asked().heads(512).size("K", 256)},

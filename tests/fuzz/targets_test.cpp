@@ -31,8 +31,8 @@ TEST_P(Targets, AcceptOrRefuse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, Targets,
-                         testing::Values(Row{"parser", 6000}, Row{"passes", 140}, Row{"pipeline", 40},
-                                         Row{"capi", 200}, Row{"package", 500}),
+                         testing::Values(Row{"parser", 6000}, Row{"passes", 140}, Row{"pipeline", 40}, Row{"capi", 200},
+                                         Row{"package", 500}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // tests/fuzz/found/KIND-what.txt

@@ -199,8 +199,8 @@ void FragmentInputs::start_shifted(ValueId v, const std::string& from, const std
         "start_shifted<{}, {}>({}, {}, {}, row == 0, RowsBefore{{row == 0 ? last_rows<const float>(call, {}, at) "
         ": nullptr, {}, {}{}}}{});",
         c_.kernel.tiles.roles ? "Warp" : "Group", factor, arriving_operand(v), from, rows, before,
-        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride,
-        first.empty() ? "" : ", 0" + first, part.empty() ? "" : ", " + part);
+        factor == 1 ? "0" : fmt::format("call.tensors[{}].dim[0]", before), stride, first.empty() ? "" : ", 0" + first,
+        part.empty() ? "" : ", " + part);
 }
 
 /// The rows of a chunk that are read of a tensor: none where columns of a transition are made, of what has tiles.

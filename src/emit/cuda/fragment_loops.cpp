@@ -253,7 +253,8 @@ class FragmentLoop {
         if (const auto beside = tile::rows_beside(fn_, v)) return named(v, load_beside(*beside));
         if (ir::is_view(op.code)) return number(op.args[0]);
         if (const auto mask = tile::repeated_mask(fn_, v)) return named(v, decays(*mask));
-        if (op.code == Opcode::RepeatInterleave) return named(v, load_tile(op.args[0], fmt::format("{} / {}", variable(0), op.attrs.count)));
+        if (op.code == Opcode::RepeatInterleave)
+            return named(v, load_tile(op.args[0], fmt::format("{} / {}", variable(0), op.attrs.count)));
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
