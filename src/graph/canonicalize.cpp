@@ -143,7 +143,8 @@ Rewrite sink_expand(Function& out, const Op& op, const Args& args) {
     return expand(out, make(out, op.code, {x.args[0]}, op, op.attrs), op);
 }
 
-/// A factor needs no repeating to the shape that the other one has. What is added stays: a state's addend has its shape.
+/// A factor needs no repeating to the shape that the other one has. What is added stays: a state's addend has its
+/// shape.
 Rewrite broadcast_instead(Function& out, const Op& op, const Args& args) {
     if (op.code != Opcode::Mul && op.code != Opcode::Div) return std::nullopt;
     for (const std::size_t i : {0, 1}) {
