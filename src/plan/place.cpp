@@ -380,12 +380,13 @@ class Placement {
         return found;
     }
 
-    /// A row, which takes far less room between kernels than the matrix that it is of.
+    /// A row of what is no constant or input, which takes far less room between kernels than the matrix that it is of.
     [[nodiscard]] bool is_row_of_what_is_made(const Op& op) const {
         if (op.code != Opcode::Select) return false;
         ValueId of = op.args[0];
-        while (ir::is_view(program_.op(of).code)) of = program_.op(of).args[0];
-        return program_.op(of).code != Opcode::Param;
+        while (ir::is_view(program_.op(of).code) || program_.op(of).code == Opcode::Expand)
+            of = program_.op(of).args[0];
+        return !program_.op(of).args.empty();
     }
 
     /// An input of which every tile reads all.

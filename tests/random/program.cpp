@@ -23,7 +23,7 @@ class Readout {
                      : d.pick(name + ".form", {5, 1, 0, 1, 1});
         if (form_ == 1) gate_ = m.token("v_gate_" + name, m.wide, 1, m.HV, axis ? Shape{*axis} : Shape{}, Kind::Raw);
         if (form_ == 4) gate_ = m.scalar("scale");
-        twice_ = d.flip(name + ".twice", 0.05);
+        twice_ = d.flip(name + ".twice", 0.05), apart_ = d.flip(name + ".apart", 0.5);
         if (form_ > 5) axis_.reset();
         if (form_ > 5 || !axis_) m.traits.insert("no value axis");
         if (twice_) m.traits.insert("several rows of outputs");
@@ -32,7 +32,8 @@ class Readout {
     [[nodiscard]] Tensor eval(const Env& env, const Tensor& read) const {
         Tensor o = elementwise(env, read);
         if (!twice_) return o;
-        return repeat_interleave(env.is_step() ? row(o) : o, 2, 0);
+        const Tensor rows = env.is_step() ? row(o) : o;
+        return apart_ ? interleave({rows, rows * 0.5}, 0) : repeat_interleave(rows, 2, 0);
     }
     [[nodiscard]] Shape shape(const Maker& m) const {
         Shape shape{(twice_ ? 2 : 1) * m.T, m.HV};
@@ -65,7 +66,7 @@ class Readout {
     std::string name_, gate_;
     std::optional<Dim> axis_;
     int form_ = 0;
-    bool twice_ = false;
+    bool twice_ = false, apart_ = false;  ///< two rows per token, alike or not
 };
 
 /// The parts of a program and how what they give to read becomes outputs.

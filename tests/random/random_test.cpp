@@ -43,8 +43,8 @@ TEST_P(RandomPrograms, AreRightOnEveryEngine) {
 
 INSTANTIATE_TEST_SUITE_P(Fixed, RandomPrograms, testing::Range(0, kGroups));
 
-/// Decisions that few seeds take: values of length 1 or that sum to 1, and kernels that others are left to if they do
-/// not fit.
+/// Decisions that few seeds take: values of length 1 or that sum to 1, two rows of outputs per token, and kernels that
+/// others are left to if they do not fit.
 const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"v_a.form", 1}},
     {{"blocks", 1}, {"v_a.form", 12}},
@@ -54,6 +54,7 @@ const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"warp.late", 1}, {"emulated_backward.late", 1}, {"warp.strategy", 3}},
     {{"blocks", 1}, {"warp.folds", 1}, {"emulated_backward.folds", 1}, {"warp.strategy", 2}},
     {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}},
+    {{"blocks", 1}, {"o.twice", 1}, {"o.apart", 1}, {"o.wide", 0}, {"wide", 0}},
 };
 
 class SeldomKernels : public testing::TestWithParam<int> {};
