@@ -28,6 +28,7 @@ struct StateSlots {
     /// a row (i32, or i64 if `wide_chunks`; null: they lie in this order themselves). Negative: it is not written.
     const void* chunks;
     int wide_chunks;
+    Size count;  ///< how many there are to read from
 };
 
 /// Whether a state is read (a pointer to const) or written.

@@ -11,6 +11,7 @@ struct Dialect {
     std::vector<std::string> defines, includes, namespaces;
     std::string arguments;              ///< of a kernel
     std::vector<std::string> prologue;  ///< first lines of a kernel
+    bool early = false;                 ///< it begins before the kernel ahead of it in the stream has ended
     bool overlaps = false;              ///< it waits for the kernel before, which may still run
     std::string idle;                   ///< how a task without work ends; empty: there is none
     /// A block of threads works on a task together: loops are shared out, barriers stand between operations, addresses

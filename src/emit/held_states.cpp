@@ -16,6 +16,14 @@ HeldStates::HeldStates(Context& context, const Transfers& transfers) : c_(contex
         if (c_.is_param(v, ir::Role::State) && c_.is_held(v)) states_.push_back(v);
 }
 
+void HeldStates::expect() const {
+    for (const ValueId v : states_) {
+        const ir::Type& type = c_.fn.op(v).type;
+        c_.out.line("expect_state<{}, {}, {}>(call, {});", storage_type(c_.plan.state_dtype), size_of(type, 0),
+                    size_of(type, 1), initial_of(v));
+    }
+}
+
 void HeldStates::ask() {
     for (const ValueId v : states_) {
         declare(v);
@@ -58,8 +66,12 @@ std::int64_t HeldStates::place(ValueId v) const {
     return place;
 }
 
+int HeldStates::initial_of(ValueId v) const {
+    return c_.plan.tensor(SlotKind::InitialState, c_.fn.op(v).attrs.name);
+}
+
 void HeldStates::ask_for(ValueId v) const {
-    const int initial = c_.plan.tensor(SlotKind::InitialState, c_.fn.op(v).attrs.name);
+    const int initial = initial_of(v);
     const std::string offset = transfers_.tile_offset(initial, 0);
     constexpr std::size_t kPlus = 3;  // " + "
     c_.out.line("{}.ask(held_block<const {}>(call, {}, at), {}, {});", coming(v), storage_type(c_.plan.state_dtype),

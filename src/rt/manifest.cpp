@@ -27,7 +27,7 @@ using runtime::TensorOfCall;
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostFloats = std::int64_t{1} << 40;  ///< of a block or of scratch memory: sums of them hold
 constexpr int kMostTensors = cuda::kMaxTensors, kMostScalars = cuda::kMaxScalars, kMostSpills = cuda::kMaxSpills;
-static_assert(kFormat == 3 && sizeof(cuda::Call) == 7976, "kernels of packages take it: another one is another format");
+static_assert(kFormat == 4 && sizeof(cuda::Call) == 7984, "kernels of packages take it: another one is another format");
 
 struct Limits {
     std::int64_t least = 0, most = kMost32;

@@ -12,7 +12,7 @@ namespace forge::rt {
 
 /// Of the files' format. A library reads this one: newer ones have what it cannot know, kernels of format 1 expect the
 /// groups of a block on one axis, and those of format 2 other arguments (device/cuda/portable/call.h).
-inline constexpr std::int64_t kFormat = 3;
+inline constexpr std::int64_t kFormat = 4;
 
 /// Sizes that an entry point of a package may have.
 inline constexpr std::size_t kMostSymbols = 8;

@@ -134,7 +134,7 @@ DeviceLayout::DeviceLayout(const Callable& callable, const Arguments& call, cons
         common_.offsets_stride = call.cu_seqlens.stride(0);
         common_.wide_offsets = call.cu_seqlens.dtype == DType::I64;
     }
-    common_.slots.wide = bound.slots.wide, common_.slots.wide_chunks = bound.slots.wide_chunks;
+    common_.slots = bound.slots;  // `with` says where they lie
     common_.tokens = bound.length;
     common_.chunk_rows = callable.chunk;
     common_.segment_rows = bound.segment_rows, common_.summary_rows = bound.summary_rows;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -158,6 +159,16 @@ void check_checkpoints(const Callable& callable, const Arguments& call, const Bo
     }
 }
 
+/// How many slots there are that states of every kind can be read from.
+std::int64_t count_of(const Callable& callable, const Arguments& call, std::int64_t sequences) {
+    if (!call.initial_slots.is_given()) return sequences;
+    std::int64_t count = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t i = 0; i < callable.tensors.size(); ++i)
+        if (callable.tensors[i].kind == Kind::InitialState && call.tensors[i].is_given())
+            count = std::min(count, call.tensors[i].shape[0]);
+    return count;
+}
+
 }  // namespace
 
 void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths, Bound& bound) {
@@ -174,7 +185,8 @@ void bind_slots(const Callable& callable, const Arguments& call, Lengths lengths
                    static_cast<const unsigned char*>(call.has_initial_state.data),
                    any.is_given() && any.dtype == DType::I64,
                    call.chunk_slots.data,
-                   call.chunk_slots.dtype == DType::I64};
+                   call.chunk_slots.dtype == DType::I64,
+                   count_of(callable, call, bound.sequences)};
     if (lengths == Lengths::OnDevice) return;
     if (any.is_given()) {
         skip_sequences(callable, call, bound);

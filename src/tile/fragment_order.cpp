@@ -45,15 +45,19 @@ Cost cost_of(const Function& fn, ValueId v) {
     return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
 }
 
+/// When copies of carried states are stored: with what else there is to do, as soon as a product is under way, or
+/// before anything else, so that what follows from the states may have their registers.
+enum class StateCopies { InTurn, Early, First };
+
 /// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the
 /// longest way to the end first, and nothing that must wait while something else need not. Groups with roles of their
 /// own have threads of their own.
 class Overlapping {
   public:
-    Overlapping(const Function& fn, bool alone, const Roles* roles, bool early_copies = false)
+    Overlapping(const Function& fn, bool alone, const Roles* roles, StateCopies copies = StateCopies::InTurn)
         : fn_(fn),
           alone_(alone),
-          early_copies_(early_copies),
+          copies_(copies),
           roles_(roles),
           vectors_(vectors_alone(fn)),
           left_(fn.ops.size(), 0),
@@ -80,6 +84,7 @@ class Overlapping {
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (fn_.op(v).code == Opcode::Param) take(v);
+        if (copies_ == StateCopies::First) take_copies_and_heirs();
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (from_carried(v)) take_with_operands(v);
         while (static_cast<int>(order_.size()) < fn_.size()) take(next());
@@ -93,6 +98,25 @@ class Overlapping {
 
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// The copies of carried states, and then, as long as there is one, what alone still follows from some state: it
+    /// may have the registers.
+    void take_copies_and_heirs() {
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (copies_carried(v)) take_with_operands(v);
+        std::map<ValueId, std::vector<ValueId>> heirs;  // of each state
+        for (ValueId v = 0; v < fn_.size(); ++v)
+            if (!taken_[index(v)] && from_carried(v))
+                for (const ValueId t : tiles_read_by(fn_, v))
+                    if (is_carried_fragment(t)) heirs[t].push_back(v);
+        while (true) {
+            const auto one = std::find_if(heirs.begin(), heirs.end(), [](const auto& h) { return h.second.size() == 1; });
+            if (one == heirs.end()) return;
+            const ValueId heir = one->second[0];
+            take_with_operands(heir);
+            for (auto& [state, values] : heirs) std::erase(values, heir);
+        }
+    }
 
     /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see
     /// that the last chunk's have ended once others are under way.
@@ -137,7 +161,7 @@ class Overlapping {
             if (taken_[index(v)]) continue;
             const double at = ready(v);
             if (at < 0) continue;
-            if (early_copies_ && units_ > 0 && copies_carried(v)) return v;
+            if (copies_ == StateCopies::Early && units_ > 0 && copies_carried(v)) return v;
             const double start = std::max(at, clock(v));
             const bool better =
                 best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
@@ -150,8 +174,10 @@ class Overlapping {
     [[nodiscard]] bool copies_carried(ValueId v) const {
         const Op& op = fn_.op(v);
         if (op.code != Opcode::Copy || op.layout->space != Space::Operand) return false;
-        const Op& from = fn_.op(op.args[0]);
-        return from.code == Opcode::Param && is_fragment(from.layout->space);
+        return is_carried_fragment(op.args[0]);
+    }
+    [[nodiscard]] bool is_carried_fragment(ValueId v) const {
+        return fn_.op(v).code == Opcode::Param && is_fragment(fn_.op(v).layout->space);
     }
 
     /// The way that is left; but before all else what puts idle matrix units to work, if no other task does.
@@ -177,7 +203,7 @@ class Overlapping {
 
     const Function& fn_;
     bool alone_;
-    bool early_copies_;  ///< of carried states, as soon as a product is under way
+    StateCopies copies_;
     const Roles* roles_;
     std::vector<ValueId> vectors_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
@@ -389,11 +415,16 @@ StateReaders readers_of_states(const Function& fn) {
 }  // namespace
 
 Function overlapped(const Function& fn, bool alone, const Roles* roles) {
-    constexpr std::int64_t kEnough = 224;  // of 255 registers
+    constexpr std::int64_t kEnough = 224, kAll = 255;
     Function order = Overlapping(fn, alone, roles).run();
-    if (roles || most_registers(order) <= kEnough) return order;
-    const Function early = Overlapping(fn, alone, roles, true).run();
-    return most_registers(early) < most_registers(order) ? early : order;
+    if (roles) return order;
+    const auto try_with = [&](StateCopies copies) {
+        Function other = Overlapping(fn, alone, roles, copies).run();
+        if (most_registers(other) < most_registers(order)) order = std::move(other);
+    };
+    if (most_registers(order) > kEnough) try_with(StateCopies::Early);
+    if (most_registers(order) > kAll) try_with(StateCopies::First);
+    return order;
 }
 Function with_few_registers(const Function& fn, const Roles& roles) {
     return with_late_loads(with_states_first(fn, roles));

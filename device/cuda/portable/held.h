@@ -177,6 +177,22 @@ FORGE_DEVICE T* held_block(const Call& call, int tensor, const HoldingTask& at) 
     return t.data && slot >= 0 ? static_cast<T*>(t.data) + slot * t.sequence + at.head * t.head : nullptr;
 }
 
+/// Asks, while the kernel ahead may still run, for the state of a block's first task to come to the second-level cache,
+/// which sees what is written later. Where that kernel writes the slots, what comes may not be what will be read.
+template <class T, int M, int N>
+FORGE_DEVICE void expect_state(const Call& call, int tensor) {
+    const CallTensor& t = call.tensors[tensor];
+    const device::StateSlots& slots = call.slots;
+    if (thread() != 0 || !t.data || t.dim[0] != N || t.dim[1] != 1) return;
+    const TaskNumber at(call, blockIdx.x);
+    Size slot = at.block;
+    if (slots.initial) slot = ptx::load_early(static_cast<const int*>(slots.initial) + (slots.wide ? 2 * slot : slot));
+    if (slot < 0 || slot >= slots.count) return;
+    const T* const state = static_cast<const T*>(t.data) + slot * t.sequence + at.head * t.head;
+    constexpr unsigned kBytes = M * N * sizeof(T) / 16 * 16;
+    if (kBytes > 0 && reinterpret_cast<Size>(state) % 16 == 0) ptx::expect<kBytes>(state);
+}
+
 /// Zeros to the rows of an output that the task ends before: all, of a sequence that is skipped, else none. `first` is
 /// the first of them, whose axes after the token have DIMS numbers, and a token has FACTOR of them.
 template <int FACTOR, int... DIMS, class T>

@@ -18,6 +18,22 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
+/// A word as memory has it now, which the kernel before may still be about to write: no first-level cache keeps it.
+__device__ __forceinline__ int load_early(const int* p) {
+    int x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+/// Asks for BYTES at `p`, both multiples of 16, to come to the second-level cache, where they stay what memory has.
+template <unsigned BYTES>
+__device__ __forceinline__ void expect(const void* p) {
+    static_assert(BYTES % 16 == 0);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(BYTES) : "memory");
+#endif
+}
+
 /// Makes what this thread wrote before visible to the whole device.
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

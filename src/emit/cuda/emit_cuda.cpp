@@ -85,7 +85,7 @@ Source tiles_source(const plan::Plan& plan) {
             if (groups_of(p, kernel) == 1 && most_groups(p) > 1) own.prologue.emplace_back("only_group();");
             if (starts_early(p, kernel)) {
                 if (!p.schedule.states_ahead) own.prologue.emplace_back("ptx::let_next_kernel_start();");
-                own.prologue.emplace_back("ptx::wait_for_kernel_before();");
+                own.early = true;
             }
             if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
             (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel

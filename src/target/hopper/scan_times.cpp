@@ -119,10 +119,10 @@ double RelayTimes::in(std::int64_t segments) const {
 }
 
 std::int64_t RelayTimes::best() const {
-    constexpr std::int64_t kLeastChunks = 4;  // of a segment
+    constexpr std::int64_t kLeastOfSegment = 4;  // of a segment
     if (tasks <= at_once) return 1;           // segments of a sequence do not run at the same time
     std::int64_t found = 1;
-    for (std::int64_t n = 2; n * kLeastChunks <= chunks; ++n)
+    for (std::int64_t n = 2; n * kLeastOfSegment <= chunks; ++n)
         if (in(n) < in(found)) found = n;
     return in(found) < kH200.relay_worth_it * in(1) ? found : 1;
 }

@@ -8,6 +8,13 @@ inline void wait_for_kernel_before() {
     if (forge_hardware) forge_hardware->wait_for_kernel_before();  // kernels without warps run after one another
 }
 
+/// Whoever reads early what the kernel before writes has what was there.
+inline int load_early(const int* p) { return *p; }
+template <unsigned BYTES>
+inline void expect(const void*) {
+    static_assert(BYTES % 16 == 0);
+}
+
 inline void fence_device() {}
 inline void store_release(unsigned* p, unsigned x) { *p = x; }
 /// Whoever looks for a word that is not there lets the kernel before run, to its end.
