@@ -43,6 +43,11 @@ bool is_input(const Function& fn, ValueId v) {
     return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input;
 }
 
+/// A group that makes outputs finds states where the one that holds them has put them, as they are.
+bool is_held_state(const Function& fn, ValueId v) {
+    return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::State;
+}
+
 ValueId times(Function& out, ValueId v, const std::vector<ValueId>& scales) {
     for (const ValueId s : scales) v = ir::emit(out, Opcode::Mul, {v, s}, {}, out.op(v).where);
     return v;
@@ -103,6 +108,8 @@ class Hoisting {
         }
         if (right && b.matrix != args[1] && is_made_of_product(out, args[0])) {
             left_operand = times(out, args[0], along(out, b_inner, op.attrs.trans_a ? 0 : 1));
+        } else if (right && is_held_state(out, args[1])) {
+            left_operand = times(out, a.matrix, a_inner);
         } else if (right) {
             right_operand = times(out, times(out, b.matrix, b_inner), along(out, a_inner, op.attrs.trans_b ? 1 : 0));
         } else {

@@ -45,19 +45,20 @@ Cost cost_of(const Function& fn, ValueId v) {
     return {kPerRegister * registers + (in_memory(op.layout->space) ? kBarrier : 0), 0};
 }
 
-/// When copies of carried states are stored: with what else there is to do, as soon as a product is under way, or
-/// before anything else, so that what follows from the states may have their registers.
-enum class StateCopies { InTurn, Early, First };
+/// When copies of what registers hold are stored: with what else there is to do; those of carried states as soon as a
+/// product is under way; or those of all that is made as soon as it is, of carried states before anything else, so that
+/// what follows may have their registers.
+enum class Stores { InTurn, EarlyStates, AtOnce };
 
 /// The operations in an order that keeps the matrix units busy while the threads do other work: what lies on the
 /// longest way to the end first, and nothing that must wait while something else need not. Groups with roles of their
 /// own have threads of their own.
 class Overlapping {
   public:
-    Overlapping(const Function& fn, bool alone, const Roles* roles, StateCopies copies = StateCopies::InTurn)
+    Overlapping(const Function& fn, bool alone, const Roles* roles, Stores stores = Stores::InTurn)
         : fn_(fn),
           alone_(alone),
-          copies_(copies),
+          stores_(stores),
           roles_(roles),
           vectors_(vectors_alone(fn)),
           left_(fn.ops.size(), 0),
@@ -84,7 +85,7 @@ class Overlapping {
     Function run() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (fn_.op(v).code == Opcode::Param) take(v);
-        if (copies_ == StateCopies::First) take_copies_and_heirs();
+        if (stores_ == Stores::AtOnce) take_copies_and_heirs();
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (from_carried(v)) take_with_operands(v);
         while (static_cast<int>(order_.size()) < fn_.size()) take(next());
@@ -161,7 +162,8 @@ class Overlapping {
             if (taken_[index(v)]) continue;
             const double at = ready(v);
             if (at < 0) continue;
-            if (copies_ == StateCopies::Early && units_ > 0 && copies_carried(v)) return v;
+            if (stores_ == Stores::EarlyStates && units_ > 0 && copies_carried(v)) return v;
+            if (stores_ == Stores::AtOnce && copies_fragment(v) && !ir::is_matmul(fn_.op(fn_.op(v).args[0]).code)) return v;
             const double start = std::max(at, clock(v));
             const bool better =
                 best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
@@ -172,9 +174,12 @@ class Overlapping {
 
     /// Packed as the first product takes it, a carried state has no registers to wait in for the second.
     [[nodiscard]] bool copies_carried(ValueId v) const {
+        return copies_fragment(v) && fn_.op(fn_.op(v).args[0]).code == Opcode::Param;
+    }
+    [[nodiscard]] bool copies_fragment(ValueId v) const {
         const Op& op = fn_.op(v);
-        if (op.code != Opcode::Copy || op.layout->space != Space::Operand) return false;
-        return is_carried_fragment(op.args[0]);
+        return op.code == Opcode::Copy && op.layout->space == Space::Operand &&
+               is_fragment(fn_.op(op.args[0]).layout->space);
     }
     [[nodiscard]] bool is_carried_fragment(ValueId v) const {
         return fn_.op(v).code == Opcode::Param && is_fragment(fn_.op(v).layout->space);
@@ -203,7 +208,7 @@ class Overlapping {
 
     const Function& fn_;
     bool alone_;
-    StateCopies copies_;
+    Stores stores_;
     const Roles* roles_;
     std::vector<ValueId> vectors_;
     std::vector<double> left_;  ///< cycles from an operation's start to the end
@@ -418,12 +423,12 @@ Function overlapped(const Function& fn, bool alone, const Roles* roles) {
     constexpr std::int64_t kEnough = 224, kAll = 255;
     Function order = Overlapping(fn, alone, roles).run();
     if (roles) return order;
-    const auto try_with = [&](StateCopies copies) {
-        Function other = Overlapping(fn, alone, roles, copies).run();
+    const auto try_with = [&](Stores stores) {
+        Function other = Overlapping(fn, alone, roles, stores).run();
         if (most_registers(other) < most_registers(order)) order = std::move(other);
     };
-    if (most_registers(order) > kEnough) try_with(StateCopies::Early);
-    if (most_registers(order) > kAll) try_with(StateCopies::First);
+    if (most_registers(order) > kEnough) try_with(Stores::EarlyStates);
+    if (most_registers(order) > kAll) try_with(Stores::AtOnce);
     return order;
 }
 Function with_few_registers(const Function& fn, const Roles& roles) {
