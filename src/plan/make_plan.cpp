@@ -110,7 +110,7 @@ class Planning {
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
                    s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
-                   s.scans_apart, s.is_relay()});
+                   s.scans_apart, s.epilogue ? s.tile_axis : "", s.is_relay()});
         kernels = with_halves(std::move(kernels), s.halved);
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
@@ -456,10 +456,10 @@ class Planning {
         const std::int64_t tasks = tile::tasks_at_once(by_values);
         // Without products, registers hold what would pass through memory several times.
         const bool frugal =
-            float_matrices(by_values.fn) > 1 &&
+            float_matrices(by_values.fn) > (graph.epilogue ? 0 : 1) &&
             std::none_of(graph.fn.ops.begin(), graph.fn.ops.end(), [](const Op& op) { return ir::is_matmul(op.code); });
         if (tasks > kFew && !frugal) return std::nullopt;
-        rules.value_axis.clear(), rules.made_again = true;
+        rules.value_axis.clear(), rules.made_again = true, rules.brought = graph.epilogue;
         try {
             const tile::TileKernel kernel = tile::lower_to_fragments(graph.fn, sizes, rules);
             const bool in_place = std::any_of(kernel.fn.ops.begin(), kernel.fn.ops.end(), [](const ir::Op& op) {

@@ -8,6 +8,7 @@
 
 #include "forge/error.h"
 #include "graph/early_states.h"
+#include "graph/epilogue.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/state_groups.h"
@@ -59,6 +60,7 @@ class Placement {
             else scans_.push_back(last_ = at);
         }
         if (sums_ != kNone) sums_of_ = graph::summed_states(program);
+        if (has_epilogue()) epilogue_ = graph::epilogue(program, rules.epilogue_axis).value();
         roots_.resize(stages_.size());
         for (const ir::Result& r : program.results) roots_[static_cast<std::size_t>(stage_of(r))].push_back(r);
         for (std::size_t s = 0; s < stages_.size(); ++s) find_states_of(s);
@@ -81,7 +83,7 @@ class Placement {
                 (stage.loop == Loop::Scan || stage.loop == Loop::Relay) && stage.carries != Carries::Sums && !apart,
                 backwards,
                 apart};
-            kernel.joint = stage.joint;
+            kernel.joint = stage.joint, kernel.epilogue = has_epilogue() && s == last_;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
             const bool cut = kernel.tiled && in_order(kernel.loop) && !tile_axis_.empty() && goes_back();
@@ -95,6 +97,7 @@ class Placement {
   private:
     using Groups = std::vector<std::set<std::string>>;
 
+    [[nodiscard]] bool has_epilogue() const { return !rules_.epilogue_axis.empty(); }
     [[nodiscard]] bool goes_back() const { return !befores_.empty(); }
     static bool is_one_of(const std::vector<int>& stages, int stage) {
         return std::find(stages.begin(), stages.end(), stage) != stages.end();
@@ -127,6 +130,7 @@ class Placement {
         if (r.role == Role::State && rules_.trailing.contains(r.name)) return trailing_;
         if (r.role == Role::State && sums_of_.contains(r.name)) return sums_;
         if (r.role == Role::State || r.role == Role::Before) return scan_of(r.name);
+        if (has_epilogue() && !epilogue_[static_cast<std::size_t>(r.value)]) return scans_.back();
         return joint_ == kNone || has_axis(program_.op(r.value).type, rules_.outputs_axis) ? last_ : joint_;
     }
 
@@ -142,7 +146,16 @@ class Placement {
             if (its) states.push_back(v);
         }
         reads_.push_back(ir::depends_on(program_, states));
-        needed_by_.push_back(ir::needed_for(program_, carried_by(static_cast<int>(stage))));
+        std::vector<ValueId> made = carried_by(static_cast<int>(stage));
+        if (has_epilogue() && is_one_of(scans_, static_cast<int>(stage))) append_outputs_of_scan(made);
+        needed_by_.push_back(ir::needed_for(program_, made));
+    }
+
+    /// What a scan makes besides its states where the outputs' epilogue has a kernel.
+    void append_outputs_of_scan(std::vector<ValueId>& values) const {
+        for (const ValueId v : graph::read_by_epilogue(program_, epilogue_)) values.push_back(v);
+        for (const ir::Result& r : program_.results)
+            if (!epilogue_[static_cast<std::size_t>(r.value)]) values.push_back(r.value);
     }
 
     void find_homes() {
@@ -166,11 +179,12 @@ class Placement {
                      (param && op.attrs.role == Role::Spill))
                 home = kEverywhere;
             else if (marks[i] == Slice::StateBound && for_states) home = last_read(scans_, v);
+            else if (marks[i] == Slice::OutputOnly && for_states) home = std::max(scan, last_read(scans_, v));
             else if (marks[i] == Slice::StateFree && saved == kNone && runs_ahead(i, for_states || forwards))
                 home = ahead_;
             else if (forwards) home = saved != kNone ? saved : before;
             else if (between_ != kNone && between[i] && for_states) home = between_;
-            else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] ? scan : between_;
+            else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] || between_ == kNone ? scan : between_;
             homes_.push_back(home);
         }
         if (tiles_ != kNone) find_tiles(marks);
@@ -517,6 +531,7 @@ class Placement {
     std::vector<std::vector<ir::Result>> roots_;
     std::vector<int> homes_;
     std::set<std::string> sums_of_;
+    std::vector<bool> epilogue_;                        ///< which values belong to it
     std::vector<bool> remade_;                          ///< in the stage that is being extracted
     std::vector<std::vector<bool>> needed_by_, reads_;  ///< by stage: for its states, and of them
     std::vector<int> befores_, scans_;                  ///< stages, one for each group

@@ -28,6 +28,11 @@ const LateState* Plan::late_state(int final) const {
     return it == late_states.end() ? nullptr : &*it;
 }
 
+const Kernel& Plan::scan() const {
+    const auto last = std::find_if(kernels.rbegin(), kernels.rend(), [](const Kernel& k) { return in_order(k.graph.loop); });
+    return last == kernels.rend() ? kernels.back() : *last;
+}
+
 bool Plan::is_shared(const Kernel& kernel, const ir::Type& type) const {
     return kernel.cut.count > 1 && std::none_of(type.shape.begin(), type.shape.end(),
                                                 [&](const Dim& d) { return d.symbol == kernel.cut.axis; });

@@ -54,6 +54,7 @@ struct Schedule {
     tile::Sizes padded = {};
     std::string outputs_axis = {};        ///< warp groups: along which outputs are cut (plan::PlaceRules)
     bool tiles_ahead = false;             ///< warp groups: plan::PlaceRules
+    bool epilogue = false;                ///< … and what of outputs needs all of tile_axis (plan::PlaceRules)
     std::set<std::string> early = {};     ///< warp groups: states that have a scan of their own (plan::PlaceRules)
     std::set<std::string> trailing = {};  ///< … after that of the others (plan::PlaceRules)
     bool between = false;      ///< … and what reads states before chunks alone ahead of it (plan::PlaceRules)
@@ -221,6 +222,8 @@ struct Plan {
     [[nodiscard]] int scalar(const std::string& name) const;
     [[nodiscard]] int spill(const std::string& name) const;
     [[nodiscard]] bool has_spill(const std::string& name) const;
+    /// The last kernel that goes through chunks in order.
+    [[nodiscard]] const Kernel& scan() const;
     /// Whether the kernel is the work ahead of a scan that runs beside it, or that scan: the last two.
     [[nodiscard]] bool is_beside(const Kernel& kernel, Loop loop) const {
         const Kernel& last = kernels.back();

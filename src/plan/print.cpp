@@ -55,6 +55,7 @@ std::string to_string(const Schedule& s) {
                                                 : "");
     if (!s.early.empty()) text += fmt::format(", {} in a scan of their own", fmt::join(s.early, ", "));
     if (s.scans_apart) text += ", scans for states that do not need each other";
+    if (s.epilogue) text += ", what needs all of an output behind it";
     if (s.between) text += ", what reads states before chunks made between the scans";
     if (!s.trailing.empty()) text += fmt::format(", then {} in a scan of their own", fmt::join(s.trailing, ", "));
     if (s.operand_parts > 1)

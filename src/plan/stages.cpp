@@ -12,7 +12,7 @@ namespace {
 using Ahead = Stage::Ahead;
 using Carries = Stage::Carries;
 
-std::vector<Stage> stages_forwards(Strategy strategy, bool tiled, bool relay) {
+std::vector<Stage> stages_forwards(Strategy strategy, bool tiled, const PlaceRules& rules) {
     const std::vector<Stage> shared =
         tiled ? std::vector<Stage>{{"shared", Loop::Chunks, Ahead::Shared}} : std::vector<Stage>{};
     const auto with_shared = [&](std::vector<Stage> stages) {
@@ -21,7 +21,8 @@ std::vector<Stage> stages_forwards(Strategy strategy, bool tiled, bool relay) {
     };
     switch (strategy) {
         case Strategy::OnePass:
-            return with_shared({{"scan", relay ? Loop::Relay : Loop::Scan}});
+            if (!rules.epilogue_axis.empty()) return with_shared({{"scan", Loop::Scan}, {"epilogue", Loop::Chunks}});
+            return with_shared({{"scan", rules.relay ? Loop::Relay : Loop::Scan}});
         case Strategy::Fused:
             return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
         case Strategy::Decoupled:
@@ -77,7 +78,7 @@ std::vector<Stage> with_joint_outputs(std::vector<Stage> stages) {
 /// outputs have a kernel of their own, one for the sums of what these leave. Trailing states have a scan of their own,
 /// and a kernel for what they add, behind that one.
 std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, const PlaceRules& rules) {
-    std::vector<Stage> stages = stages_forwards(strategy, tiled, false);
+    std::vector<Stage> stages = stages_forwards(strategy, tiled, rules);
     auto scan = std::find_if(stages.begin(), stages.end(), [](const Stage& s) { return s.loop == Loop::Scan; });
     const bool outputs_apart = scan + 1 != stages.end();
     if (!rules.trailing.empty()) {
@@ -96,7 +97,7 @@ std::vector<Stage> stages_backwards(Strategy strategy, bool tiled, const PlaceRu
 std::vector<Stage> stages_of(Strategy strategy, bool backwards, bool tiled, const PlaceRules& rules,
                              const ScanCounts& counts) {
     std::vector<Stage> stages =
-        backwards ? stages_backwards(strategy, tiled, rules) : stages_forwards(strategy, tiled, rules.relay);
+        backwards ? stages_backwards(strategy, tiled, rules) : stages_forwards(strategy, tiled, rules);
     if (!rules.outputs_axis.empty()) stages = with_joint_outputs(std::move(stages));
     if (rules.tiles_ahead) stages = with_tiles_ahead(std::move(stages));
     stages = with_scans_apart(std::move(stages), Carries::Before, counts.before);

@@ -245,7 +245,7 @@ Space Forms::input(ValueId v) const {
 
 bool Forms::lies_where_read(ValueId v) const {
     const auto& users = users_[index(v)];
-    return all_alike() && results_[index(v)] == 0 && !users.empty() &&
+    return all_alike() && !rules_.brought && results_[index(v)] == 0 && !users.empty() &&
            std::all_of(users.begin(), users.end(), [&](ValueId u) {
                const Op& op = fn_.op(u);
                const bool decays =

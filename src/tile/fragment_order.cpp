@@ -417,6 +417,11 @@ StateReaders readers_of_states(const Function& fn) {
     return readers;
 }
 
+/// Whether a kernel has more to do than to carry states and to store them for others.
+bool makes_outputs(const Function& fn) {
+    return std::any_of(fn.results.begin(), fn.results.end(), [](const ir::Result& r) { return r.role == Role::Input; });
+}
+
 }  // namespace
 
 Function overlapped(const Function& fn, bool alone, const Roles* roles) {
@@ -428,7 +433,7 @@ Function overlapped(const Function& fn, bool alone, const Roles* roles) {
         if (most_registers(other) < most_registers(order)) order = std::move(other);
     };
     if (most_registers(order) > kEnough) try_with(Stores::EarlyStates);
-    if (most_registers(order) > kAll) try_with(Stores::AtOnce);
+    if (most_registers(order) > kAll && !makes_outputs(fn)) try_with(Stores::AtOnce);
     return order;
 }
 Function with_few_registers(const Function& fn, const Roles& roles) {

@@ -41,9 +41,10 @@ class Division {
                is_fragment(fn_.op(op.args[0]).layout->space);
     }
 
-    void refuse_spills() const {
+    /// What later kernels read a role may store that has the chunk to itself.
+    void refuse_spills(std::uint8_t but_of = 0) const {
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Spill) refuse(Reason::StoredForLater, ir::described(fn_, r.value));
+            if (r.role == Role::Spill && roles_.of[static_cast<std::size_t>(r.value)] != but_of) refuse(Reason::StoredForLater, ir::described(fn_, r.value));
     }
     void mark(const std::vector<ValueId>& roots, std::uint8_t role) {
         const auto needed = ir::needed_for(fn_, roots);
@@ -94,7 +95,6 @@ class BySlices : Division {
   public:
     BySlices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups)
         : Division(fn, vectors, output_groups) {
-        refuse_spills();
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
             if (r.role == Role::Before) continue;  // stored by the states' group
@@ -104,6 +104,7 @@ class BySlices : Division {
         mark(others, Roles::kTakes);
         for (std::uint8_t& of : roles_.of)
             if ((of & Roles::kGives) != 0) of = Roles::kGives;
+        refuse_spills(Roles::kTakes);
         if (others.empty()) roles_.takers = 0;
         roles_.buffers = roles_.takers;
     }

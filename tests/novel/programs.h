@@ -25,5 +25,6 @@ LinearAttention several_rows();
 LinearAttention rotary();
 LinearAttention turned_pairs();
 LinearAttention two_readings();
+LinearAttention gated_norm();
 
 }  // namespace forge::novel

@@ -78,6 +78,7 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     found = faults_of(s, *made, 2, tally,
                                       [&](const Call& call, unsigned order) { program.run(call, order); });
                     ++tally["emulated: warp groups"];
+                    if (made->plan.schedule.epilogue) ++tally["emulated: epilogues"];
                 }
                 if (!found.empty()) return found;
                 if (const auto made = portable_plan(s, "portable90", kH200)) {

@@ -200,9 +200,12 @@ class RolesWriter {
         out_.line("stage.skip(own_turn), to.skip(own_turn);");
         Statement loop{Kind::Loop, "chunks"};
         loop.step = roles_.takers, loop.by_turns = true;
+        const bool blocks = stores(Roles::kTakes, ir::Role::Spill);  // for a kernel behind this one
+        if (blocks) out_.line("block += own_turn * call.heads;");
         out_.begin(std::move(loop),
-                   "for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, stage.skip(kOutputs), "
-                   "to.lap ^= 1u)");
+                   fmt::format("for (row += own_turn * kChunk; row < at.end; row += kOutputs * kChunk, {}"
+                               "stage.skip(kOutputs), to.lap ^= 1u)",
+                               blocks ? "block += kOutputs * call.heads, " : ""));
         begin_chunk(body, true);
         body.operations();
         out_.end();

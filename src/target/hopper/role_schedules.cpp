@@ -152,8 +152,8 @@ int groups_beside(const plan::Kernel& kernel, const SharedMemory& memory) {
 /// Work ahead of a scan runs beside it, where the scan leaves multiprocessors free, nothing else comes between, and
 /// there is so much that it would not be over in one round of all multiprocessors.
 Schedule with_work_beside(Schedule s, const plan::Plan& plan, const FitWishes& wishes, const SharedMemory& memory) {
-    if (plan.kernels.size() < 2) return s;
-    const plan::Kernel &scan = plan.kernels.back(), &ahead = *(&scan - 1);
+    if (plan.kernels.size() < 2 || s.epilogue) return s;  // the last two kernels run beside each other
+    const plan::Kernel &scan = plan.scan(), &ahead = *(&scan - 1);
     const bool beside = ahead.graph.loop == plan::Loop::Chunks && scan.graph.loop == plan::Loop::Scan;
     const bool leaves = wishes.expected_tasks * scan.parts() < memory.multiprocessors;
     if (!beside || !leaves || ahead.cut.count != 1 || !scan.tiles.roles) return s;
@@ -203,7 +203,7 @@ Schedule in_blocks(Schedule s, bool share) {
 Schedule tiles_apart(const Schedule& wanted, const SharedMemory& memory, const MakePlan& make_plan) {
     Schedule s = with_split_axes(in_blocks(wanted, true), memory, make_plan);
     const plan::Plan plan = make_plan(s);
-    const plan::Kernel& scan = plan.kernels.back();
+    const plan::Kernel& scan = plan.scan();
     if (!scan.has_tiles_apart())
         refuse(Reason::SharedValue, ir::described(scan.tiles.fn, scan.tiles.roles->passed.at(0).value));
     check_registers_of_roles(plan);
@@ -314,7 +314,7 @@ TimedSchedule with_tiles_apart(const Schedule& s, const FitWishes& wishes, const
 std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, const FitWishes& wishes,
                                         const SharedMemory& memory, const MakePlan& make_plan) {
     Schedule s = than.schedule;
-    if (s.strategy != Strategy::OnePass || !s.early.empty() || s.tiles_ahead) return std::nullopt;
+    if (s.strategy != Strategy::OnePass || !s.early.empty() || s.tiles_ahead || s.epilogue) return std::nullopt;
     s.folds = false, s.beside_groups = 0;
     const double most = share * microseconds_of_call(than, wishes, memory.multiprocessors);
     if (least_of_tiles_apart(than, wishes) > most) return std::nullopt;
@@ -327,8 +327,8 @@ std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, co
 }
 
 bool may_relay(const plan::Plan& plan) {
-    const plan::Kernel& scan = plan.kernels.back();
-    if (plan.schedule.strategy != Strategy::OnePass || scan.graph.loop != plan::Loop::Scan) return false;
+    const plan::Kernel& scan = plan.scan();
+    if (plan.schedule.strategy != Strategy::OnePass || plan.schedule.epilogue || scan.graph.loop != plan::Loop::Scan) return false;
     const auto is_own = [&](const ir::Op& op, const ir::Op& symbolic) {
         return tile::is_fragment(op.layout->space) && !plan.is_shared(scan, symbolic.type);
     };
@@ -354,7 +354,7 @@ Schedule with_relay(const Schedule& s, const FitWishes& wishes, const SharedMemo
     relay.segments = wishes.segments;
     if (chosen) {
         const RelayTimes times = relay_times(plan, wishes, memory.multiprocessors);
-        relay.segments = times.best(), relay.relay_lanes = times.at_once / plan.kernels.back().parts();
+        relay.segments = times.best(), relay.relay_lanes = times.at_once / plan.scan().parts();
     }
     return relay.segments > 1 ? relay : s;
 }
@@ -363,7 +363,7 @@ Schedule with_block_tiles(Schedule s, const SharedMemory& memory, const MakePlan
     constexpr int kBuffers = 2;
     s = in_blocks(s, false);
     const plan::Plan plan = make_plan(s);
-    if (plan.kernels.back().has_tiles_apart()) refuse(Reason::NothingInCommon);
+    if (plan.scan().has_tiles_apart()) refuse(Reason::NothingInCommon);
     check_registers_of_roles(plan);
     Needs needs;
     for (s.stages = kMostStages; s.stages >= 2; --s.stages)

@@ -99,7 +99,7 @@ MatrixSegmentTimes matrix_segment_times(const plan::Plan& one_pass, const FitWis
     MatrixSegmentTimes times;
     times.chunks = wishes.expected_tokens / kBlock, times.heads = wishes.expected_tasks;
     times.multiprocessors = multiprocessors;
-    times.chunk = microseconds_of_chunk(one_pass, one_pass.kernels.back());
+    times.chunk = microseconds_of_chunk(one_pass, one_pass.scan());
     times.bytes = bytes_of_chunk(one_pass.definition, one_pass.sizes);
     for (const plan::SpillSlot& spill : one_pass.spills)
         times.bytes += static_cast<double>(spill.floats) * sizeof(float);
@@ -241,7 +241,7 @@ double steps_of_task_ahead(const plan::Plan& plan, const plan::Kernel& ahead, co
 
 double microseconds_beside(const plan::Plan& plan, runtime::WorkBeside work, double task_factor, std::int64_t lanes,
                            int multiprocessors) {
-    const plan::Kernel& scan = plan.kernels.back();
+    const plan::Kernel& scan = plan.scan();
     const std::int64_t parts = scan.parts(), blocks = lanes * parts;
     const runtime::BesideBlocks placed = runtime::place_beside(work, blocks, parts, multiprocessors);
     const std::int64_t a_round = std::int64_t{multiprocessors} * work.groups,
@@ -261,7 +261,7 @@ struct ScanAndWork {
 };
 
 ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
-    const plan::Kernel& scan = plan.kernels.back();
+    const plan::Kernel& scan = plan.scan();
     const std::int64_t chunks = wishes.expected_tokens / kBlock;
     ScanAndWork all;
     all.lanes = std::max<std::int64_t>(1, wishes.expected_tasks);
@@ -296,7 +296,7 @@ double microseconds_of_relay_task(const plan::Kernel& scan) {
 }
 
 RelayTimes relay_times(const plan::Plan& one_pass, const FitWishes& wishes, int multiprocessors) {
-    const plan::Kernel& scan = one_pass.kernels.back();
+    const plan::Kernel& scan = one_pass.scan();
     const ScanAndWork all = scan_and_work(one_pass, wishes, multiprocessors);
     RelayTimes times;
     times.chunks = std::max<std::int64_t>(1, wishes.expected_tokens / kBlock);
@@ -312,7 +312,7 @@ RelayTimes relay_times(const plan::Plan& one_pass, const FitWishes& wishes, int 
 }
 
 double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes) {
-    const auto& ops = other.kernels.back().tiles.fn.ops;
+    const auto& ops = other.scan().tiles.fn.ops;
     const auto products =
         std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return ir::is_matmul(op.code); });
     const std::int64_t chunks = wishes.expected_tokens / kBlock;

@@ -8,6 +8,7 @@
 #include "device/cuda/portable/call.h"
 #include "emit/cuda/emit_cuda.h"
 #include "graph/early_states.h"
+#include "graph/epilogue.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/state_groups.h"
@@ -42,6 +43,11 @@ constexpr std::int64_t kLeastSegments = 3;
 bool has_halves(const ir::Definition& definition) {
     return std::any_of(definition.inputs.begin(), definition.inputs.end(),
                        [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
+}
+
+bool takes_f16(const ir::Definition& definition) {
+    return std::any_of(definition.inputs.begin(), definition.inputs.end(),
+                       [](const ir::InputDecl& in) { return in.type.dtype == F16; });
 }
 
 /// Whether work that needs no state takes long steps of its own: it is then better done ahead, for all chunks at once.
@@ -114,14 +120,15 @@ struct ValueAxis {
     std::string name;
     bool between = false;  ///< scans can be cut along it if a kernel between them does what cannot (Schedule::between)
     bool ahead = false;    ///< … if one ahead of them makes sums over it (graph::Sums)
+    bool epilogue = false;  ///< … if one behind them makes what of outputs needs all of it (Schedule::epilogue)
 };
 
 /// Those that are not there yet.
 void add(std::vector<ValueAxis>& axes, const std::vector<std::string>& names, bool between = false,
-         bool ahead = false) {
+         bool ahead = false, bool epilogue = false) {
     for (const std::string& name : names)
         if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& axis) { return axis.name == name; }))
-            axes.push_back({name, between, ahead});
+            axes.push_back({name, between, ahead, epilogue});
 }
 
 std::vector<ValueAxis> axes_forwards(const ir::Function& program, Strategy strategy) {
@@ -130,6 +137,10 @@ std::vector<ValueAxis> axes_forwards(const ir::Function& program, Strategy strat
     add(axes, plan::cut_axes(program, strategy));
     if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some));
     if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
+    if (axes.empty() && strategy == Strategy::OnePass) {
+        add(axes, graph::axes_but_for_epilogue(program), false, false, true);
+        if (axes.empty()) add(axes, graph::axes_but_for_epilogue(program, Sums::Ahead), false, true, true);
+    }
     if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some));
     if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some, Sums::Ahead), false, true);
     return axes;
@@ -172,7 +183,15 @@ Problem expected(const tile::Sizes& sizes, const FitWishes& wishes) {
     return {sizes, wishes.expected_tokens, 1, std::max<std::int64_t>(1, wishes.expected_tasks)};
 }
 
-/// By that of the strategies which takes the least, where one warp group does everything. A kernel that does less, for
+/// Of a call whose tasks are one warp group's each, or have roles.
+double microseconds_of(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
+    if (plan.schedule.output_groups == 0) return microseconds_of_groups(plan, problem, multiprocessors);
+    FitWishes wishes;
+    wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
+    return microseconds_of_call(plan, wishes, multiprocessors);
+}
+
+/// By that of the strategies which takes the least. A kernel that does less, for
 /// more traffic between kernels, may fit where others do not, or hold in registers what others would spill.
 template <class Fit>
 Schedule cheapest(const Schedule& s, const std::vector<Strategy>& strategies, Fit fit, const MakePlan& make_plan,
@@ -187,7 +206,7 @@ Schedule cheapest(const Schedule& s, const std::vector<Strategy>& strategies, Fi
         tried.strategy = strategy;
         try {
             const Schedule fitted = fit(tried);
-            const double takes = microseconds_of_groups(make_plan(fitted), problem, multiprocessors);
+            const double takes = microseconds_of(make_plan(fitted), problem, multiprocessors);
             if (!best || takes < least) best = fitted, least = takes;
         } catch (const Refused& why) {
             if (!first) first = why;
@@ -281,12 +300,12 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
 Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                        const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
                        const FitWishes& wishes) {
-    const bool back = graph::has_saved_states(program), apart = back || outputs_mix_axes(program);
+    const bool back = graph::has_saved_states(program), apart = back || (outputs_mix_axes(program) && !axis.epilogue);
     const tile::Sizes held = s.held(sizes);
-    s.tile_axis = axis.name, s.between = axis.between;
+    s.tile_axis = axis.name, s.between = axis.between, s.epilogue = axis.epilogue;
     s.trailing = graph::trailing_states(program, s.tile_axis, s.between, axis.ahead ? Sums::Ahead : Sums::Nowhere)
                      .value_or(std::set<std::string>());
-    s.tile_chunks = !apart || plan::cuts_chunks(program, s.tile_axis);
+    s.tile_chunks = (!apart && !s.epilogue) || plan::cuts_chunks(program, s.tile_axis);
     s.tiles = wishes.tiles ? wishes.tiles : held.at(s.tile_axis) / kBlock;
     s.tile_size = held.at(s.tile_axis) / s.tiles;
     const std::int64_t tasks = std::max<std::int64_t>(1, wishes.expected_tasks * s.tiles);
@@ -382,8 +401,7 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     throw Refused(*first);
 }
 
-/// Of programs whose outputs only a kernel of their own can make, by the cheaper one of the two strategies that have
-/// one.
+/// Of programs whose outputs only a kernel of their own can make, or finish, by the cheapest strategy.
 Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::Function& program,
                            const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (wishes.strategy || graph::has_saved_states(program) || !outputs_mix_axes(program))
@@ -394,7 +412,10 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
         return fit_as_wished(way, definition, program, sizes, memory, these);
     };
     const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
-    return cheapest({}, {Strategy::Fused, Strategy::Decoupled}, by_strategy, make_plan, expected(sizes, wishes),
+    std::vector<Strategy> strategies = {Strategy::Fused, Strategy::Decoupled};
+    // What a scan leaves for an epilogue float16 may be too narrow for, although it is not for the outputs.
+    if (!takes_f16(definition)) strategies.push_back(Strategy::OnePass);
+    return cheapest({}, strategies, by_strategy, make_plan, expected(sizes, wishes),
                     memory.multiprocessors);
 }
 
