@@ -80,7 +80,8 @@ class Placement {
                 fmt::format("{}_{}", program_.name, stage.name),
                 stage.loop,
                 extract(s),
-                (stage.loop == Loop::Scan || stage.loop == Loop::Relay) && stage.carries != Carries::Sums && !apart,
+                (stage.loop == Loop::Scan || stage.loop == Loop::Relay || (has_epilogue() && stage.loop == Loop::Segments)) &&
+                    stage.carries != Carries::Sums && !apart,
                 backwards,
                 apart};
             kernel.joint = stage.joint, kernel.epilogue = has_epilogue() && s == last_;
@@ -576,19 +577,20 @@ std::vector<KernelGraph> place(const Function& program, Strategy strategy, const
     std::vector<KernelGraph> kernels = Placement(program, strategy, tile_axis, rules).kernels();
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
-    const KernelGraph& scan = kernels.back();  // what was made ahead, summaries read as the scan does
+    const auto scan =  // what was made ahead, summaries read as it does
+        std::find_if(kernels.begin(), kernels.end(), [](const KernelGraph& k) { return k.loop == Loop::Segments; });
     const bool columns = rules.transition_columns;
     KernelGraph summaries{name + "_summaries",
                           Loop::Summaries,
-                          columns ? graph::input_summary(scan.fn) : graph::summary(scan.fn),
-                          columns,
+                          columns ? graph::input_summary(scan->fn) : graph::summary(scan->fn),
+                          columns || scan->tiled,
                           false,
                           false,
                           columns},
         carries{name + "_carries", Loop::Carries, graph::carry(graph::without_early_states(program, rules.early)),
-                false};
-    kernels.insert(kernels.end() - 1, std::move(summaries));
-    if (!rules.joined_at_start) kernels.insert(kernels.end() - 1, std::move(carries));
+                scan->tiled};
+    const auto place = kernels.insert(scan, std::move(summaries));
+    if (!rules.joined_at_start) kernels.insert(place + 1, std::move(carries));
     return kernels;
 }
 

@@ -61,7 +61,7 @@ struct PlaceRules {
     /// States have a scan for each group of them that needs no other, or only those before it (graph/state_groups.h),
     /// where outputs have a kernel of their own.
     bool scans_apart = false;
-    /// In one pass: a kernel of single chunks makes what of the outputs needs all of this axis (graph/epilogue.h),
+    /// In one pass or segments: a kernel of single chunks makes what of the outputs needs all of this axis (graph/epilogue.h),
     /// behind the scan, which makes the rest by parts of it; empty: there is none.
     std::string epilogue_axis = {};
     /// In one pass: a sequence's segments are tasks of their own, each of which starts from the states that the one

@@ -19,16 +19,22 @@ std::vector<Stage> stages_forwards(Strategy strategy, bool tiled, const PlaceRul
         stages.insert(stages.begin(), shared.begin(), shared.end());
         return stages;
     };
+    const std::vector<Stage> epilogue = rules.epilogue_axis.empty()
+                                            ? std::vector<Stage>{}
+                                            : std::vector<Stage>{{"epilogue", Loop::Chunks}};
+    const auto with_epilogue = [&](std::vector<Stage> stages) {
+        stages.insert(stages.end(), epilogue.begin(), epilogue.end());
+        return stages;
+    };
     switch (strategy) {
         case Strategy::OnePass:
-            if (!rules.epilogue_axis.empty()) return with_shared({{"scan", Loop::Scan}, {"epilogue", Loop::Chunks}});
-            return with_shared({{"scan", rules.relay ? Loop::Relay : Loop::Scan}});
+            return with_epilogue(with_shared({{"scan", rules.relay ? Loop::Relay : Loop::Scan}}));
         case Strategy::Fused:
             return with_shared({{"states", Loop::Scan}, {"outputs", Loop::Chunks}});
         case Strategy::Decoupled:
             return {{"chunks", Loop::Chunks, Ahead::StateFree}, {"states", Loop::Scan}, {"outputs", Loop::Chunks}};
         case Strategy::Segmented:
-            return with_shared({{"scan", Loop::Segments}});
+            return with_epilogue(with_shared({{"scan", Loop::Segments}}));
     }
     throw InternalError("place: unknown strategy");
 }

@@ -131,13 +131,17 @@ void add(std::vector<ValueAxis>& axes, const std::vector<std::string>& names, bo
             axes.push_back({name, between, ahead, epilogue});
 }
 
+bool makes_outputs_apart(Strategy strategy) {
+    return strategy == Strategy::Fused || strategy == Strategy::Decoupled;
+}
+
 std::vector<ValueAxis> axes_forwards(const ir::Function& program, Strategy strategy) {
     std::vector<ValueAxis> axes;
-    const bool apart = strategy == Strategy::Fused || strategy == Strategy::Decoupled;
+    const bool apart = makes_outputs_apart(strategy);
     add(axes, plan::cut_axes(program, strategy));
     if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some));
     if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
-    if (axes.empty() && strategy == Strategy::OnePass) {
+    if (axes.empty() && !apart) {
         add(axes, graph::axes_but_for_epilogue(program), false, false, true);
         if (axes.empty()) add(axes, graph::axes_but_for_epilogue(program, Sums::Ahead), false, true, true);
     }
@@ -191,32 +195,37 @@ double microseconds_of(const plan::Plan& plan, const Problem& problem, int multi
     return microseconds_of_call(plan, wishes, multiprocessors);
 }
 
-/// By that of the strategies which takes the least. A kernel that does less, for
-/// more traffic between kernels, may fit where others do not, or hold in registers what others would spill.
+/// That of several schedules, made to fit, which takes the least. A kernel that does less, for more traffic between
+/// kernels, may fit where others do not, or hold in registers what others would spill.
 template <class Fit>
-Schedule cheapest(const Schedule& s, const std::vector<Strategy>& strategies, Fit fit, const MakePlan& make_plan,
-                  const Problem& problem, int multiprocessors) {
+Schedule cheapest(const std::vector<Schedule>& schedules, Fit fit, const MakePlan& make_plan, const Problem& problem,
+                  int multiprocessors) {
     std::vector<Refusal> refused;
     std::optional<Refused> first;
     std::optional<Schedule> best;
     double least = 0;
-    for (const Strategy strategy : strategies) {
-        Schedule tried = s;
-        if (strategy != s.strategy) tried.segments = 1, tried.summaries = 0;
-        tried.strategy = strategy;
-        try {
+    for (const Schedule& tried : schedules) try {
             const Schedule fitted = fit(tried);
             const double takes = microseconds_of(make_plan(fitted), problem, multiprocessors);
             if (!best || takes < least) best = fitted, least = takes;
         } catch (const Refused& why) {
             if (!first) first = why;
             refused.push_back(why.refusal());
-            refused.back().engine = plan::to_string(strategy);
+            refused.back().engine = plan::to_string(tried.strategy);
         }
-    }
     if (!best) throw Refused(*first);
     best->refused.insert(best->refused.end(), refused.begin(), refused.end());
     return *best;
+}
+
+/// The same schedule by several strategies.
+std::vector<Schedule> by_strategies(const Schedule& s, const std::vector<Strategy>& strategies) {
+    std::vector<Schedule> all(strategies.size(), s);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (strategies[i] != s.strategy) all[i].segments = 1, all[i].summaries = 0;
+        all[i].strategy = strategies[i];
+    }
+    return all;
 }
 
 /// Schedules by which tasks make less themselves: what they have in common is made ahead, and then, in forward passes,
@@ -254,6 +263,7 @@ struct Way {
     int parts = 2;
     bool late = false, between = false, apart = false, far = false;
     bool floats = false;  ///< of inputs of 32 bits: matrices pass between kernels as floats (Schedule::float_images)
+    bool epilogue = false;  ///< of outputs that mix axes: scans make all but their epilogue (Schedule::epilogue)
 };
 
 /// Refused if kernels leave each other more than a call's arguments hold.
@@ -348,9 +358,11 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
         if (wishes.strategy) return by_strategy(s);
-        std::vector<Strategy> strategies = {Strategy::OnePass, Strategy::Fused, Strategy::Decoupled};
+        std::vector<Strategy> strategies = {Strategy::OnePass};
+        if (!s.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
         if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
-        return cheapest(s, strategies, by_strategy, make_plan, expected(sizes, wishes), memory.multiprocessors);
+        return cheapest(by_strategies(s, strategies), by_strategy, make_plan, expected(sizes, wishes),
+                        memory.multiprocessors);
     };
     const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
@@ -375,7 +387,8 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     if (wishes.chunk != 0 && wishes.chunk != kBlock) refuse(Reason::OtherChunk, wishes.chunk);
     const bool back = graph::has_saved_states(program);
     Schedule s;
-    const bool apart = back || outputs_mix_axes(program);
+    const bool epilogue = way.epilogue || (wishes.strategy && !makes_outputs_apart(*wishes.strategy)),
+               apart = back || (outputs_mix_axes(program) && !epilogue);
     s.strategy = wishes.strategy.value_or(apart ? Strategy::Fused : Strategy::OnePass);
     s.chunk = kBlock;
     s.vector_width = 4;
@@ -406,17 +419,19 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
                            const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     if (wishes.strategy || graph::has_saved_states(program) || !outputs_mix_axes(program))
         return fit_as_wished(way, definition, program, sizes, memory, wishes);
-    const auto by_strategy = [&](const Schedule& tried) {
+    const auto fit = [&](const Schedule& tried) {
         FitWishes these = wishes;
-        these.strategy = tried.strategy;
-        return fit_as_wished(way, definition, program, sizes, memory, these);
+        Way this_way = way;
+        this_way.epilogue = tried.epilogue;
+        if (!tried.epilogue) these.strategy = tried.strategy;
+        return fit_as_wished(this_way, definition, program, sizes, memory, these);
     };
-    const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
-    std::vector<Strategy> strategies = {Strategy::Fused, Strategy::Decoupled};
+    std::vector<Schedule> tried(2);
+    tried[0].strategy = Strategy::Fused, tried[1].strategy = Strategy::Decoupled;
     // What a scan leaves for an epilogue float16 may be too narrow for, although it is not for the outputs.
-    if (!takes_f16(definition)) strategies.push_back(Strategy::OnePass);
-    return cheapest({}, strategies, by_strategy, make_plan, expected(sizes, wishes),
-                    memory.multiprocessors);
+    if (!takes_f16(definition)) tried.emplace_back().epilogue = true;
+    const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
+    return cheapest(tried, fit, make_plan, expected(sizes, wishes), memory.multiprocessors);
 }
 
 /// In the order in which they are tried. Inverses have two parts, for the digits that products of correlated keys take
