@@ -5,8 +5,8 @@
 //     (k * r[:, None])^T @ u     ->  k^T @ (u * r[:, None])
 //     p @ (v * r[:, None])       ->  (p * r[None, :]) @ v, of a p that follows from a product
 //
-// Numbers go to the result, too, but where that takes more registers than are left beside what it is added to: then to
-// the operand that comes from registers.
+// Numbers go to the result, too, and so do scales of its columns, but where that takes more registers than are left
+// beside what it is added to: then to the operand that comes from registers.
 //
 // For back ends whose products take inputs straight from memory as 16-bit numbers, and have results in registers, where
 // a scale costs next to nothing.
@@ -103,6 +103,10 @@ class Hoisting {
                 a.matrix = right ? a.matrix : times(out, a.matrix, *both);
                 b.matrix = right ? times(out, b.matrix, *both) : b.matrix;
                 both->clear();
+            }
+            if (right) {  // it comes from registers, which has fewer numbers than the result
+                b.matrix = times(out, b.matrix, b_outer);
+                (op.attrs.trans_b ? b.rows : b.cols).clear();
             }
             left_operand = a.matrix, right_operand = b.matrix;
         }

@@ -139,7 +139,7 @@ class Copies {
     /// Whether a decay mask had better be worked out while products are under way that its loop waits for: by a group
     /// that makes outputs, and nothing else.
     [[nodiscard]] bool is_beside_products() const {
-        return rules_.block_tiles > 1 || (rules_.output_groups > 0 && rules_.stages > 1);
+        return rules_.block_tiles > 1 || (rules_.output_groups > 0 && rules_.stages > 1 && !rules_.masks_in_loops);
     }
 
     ValueId in_form(ValueId v, Space form) {

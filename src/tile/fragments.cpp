@@ -264,6 +264,10 @@ TileKernel with_loops(const Function& fn, int stages, std::int64_t shared_floats
     return best;
 }
 
+/// Registers for matrices with which each of two groups that make outputs, of 128, compiled without spilling; with 128
+/// none did.
+constexpr std::int64_t kMostOfTwoGroups = 96;
+
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
                    const ir::PassRunner& passes) {
@@ -278,7 +282,6 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     if (remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
-    const Function formed = passes.run(Pass::FragmentForms, [&] { return in_forms(symbolic, fn, rules); });
     const bool by_tiles = rules.block_tiles > 1,
                side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles || rules.producer);
     if (by_tiles && side_by_side) refuse_parts_by_tile(kernel, rules.value_axis);
@@ -288,6 +291,19 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
                                          rules.buffers)
                         : roles_by_slices(f, vectors_alone(f), rules.output_groups);
     };
+    const auto are_many = [&](const Function& f) {
+        const Roles roles = divided(f);
+        const Function order = overlapped(f, true, &roles);
+        const Roles of_order = divided(order);
+        return fragment_registers(order, &of_order, Roles::kTakes) > kMostOfTwoGroups;
+    };
+    const Function formed = passes.run(Pass::FragmentForms, [&] {
+        Function made = in_forms(symbolic, fn, rules);
+        if (!side_by_side || rules.output_groups < 2 || !are_many(made)) return made;
+        FragmentRules fewer = rules;
+        fewer.masks_in_loops = true;
+        return in_forms(symbolic, fn, fewer);
+    });
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
         if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
