@@ -66,9 +66,7 @@ std::int64_t HeldStates::place(ValueId v) const {
     return place;
 }
 
-int HeldStates::initial_of(ValueId v) const {
-    return c_.plan.tensor(SlotKind::InitialState, c_.fn.op(v).attrs.name);
-}
+int HeldStates::initial_of(ValueId v) const { return c_.plan.tensor(SlotKind::InitialState, c_.fn.op(v).attrs.name); }
 
 void HeldStates::ask_for(ValueId v) const {
     const int initial = initial_of(v);

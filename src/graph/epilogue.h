@@ -1,6 +1,6 @@
-/// The epilogue of a forward program: what its outputs follow from that needs all of the axis along which scans are cut,
-/// such as the length of what a state yields. A kernel of single chunks makes it of what the scan leaves, so that the
-/// scan can make the rest part by part.
+/// The epilogue of a forward program: what its outputs follow from that needs all of the axis along which scans are
+/// cut, such as the length of what a state yields. A kernel of single chunks makes it of what the scan leaves, so that
+/// the scan can make the rest part by part.
 #pragma once
 
 #include <optional>

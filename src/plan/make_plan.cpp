@@ -407,7 +407,7 @@ class Planning {
         if (in_order(graph.loop) || !(back || split || of_tiles)) rules.value_axis = plan_.schedule.tile_axis;
         rules.stages = in_order(graph.loop) ? plan_.schedule.stages : 1;
         if (!graph.apart) {
-            rules.output_groups = plan_.schedule.output_groups;
+            rules.output_groups = plan_.schedule.output_groups, rules.left_outputs = plan_.schedule.epilogue;
             rules.block_tiles = plan_.schedule.block_tiles, rules.buffers = plan_.schedule.buffers;
             const bool matrices =
                 std::any_of(graph.fn.results.begin(), graph.fn.results.end(), [&](const ir::Result& r) {

@@ -76,14 +76,14 @@ class Placement {
             const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
             const bool backwards = goes_back() && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
-            kernel = {
-                fmt::format("{}_{}", program_.name, stage.name),
-                stage.loop,
-                extract(s),
-                (stage.loop == Loop::Scan || stage.loop == Loop::Relay || (has_epilogue() && stage.loop == Loop::Segments)) &&
-                    stage.carries != Carries::Sums && !apart,
-                backwards,
-                apart};
+            kernel = {fmt::format("{}_{}", program_.name, stage.name),
+                      stage.loop,
+                      extract(s),
+                      (stage.loop == Loop::Scan || stage.loop == Loop::Relay ||
+                       (has_epilogue() && stage.loop == Loop::Segments)) &&
+                          stage.carries != Carries::Sums && !apart,
+                      backwards,
+                      apart};
             kernel.joint = stage.joint, kernel.epilogue = has_epilogue() && s == last_;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;
@@ -185,7 +185,8 @@ class Placement {
                 home = ahead_;
             else if (forwards) home = saved != kNone ? saved : before;
             else if (between_ != kNone && between[i] && for_states) home = between_;
-            else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] || between_ == kNone ? scan : between_;
+            else if (marks[i] == Slice::StateFree && for_states)
+                home = by_scan[i] || between_ == kNone ? scan : between_;
             homes_.push_back(home);
         }
         if (tiles_ != kNone) find_tiles(marks);

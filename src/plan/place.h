@@ -22,7 +22,7 @@ struct KernelGraph {
     /// has the tiled axis.
     bool transition_columns = false;
     bool epilogue = false;  ///< makes what of outputs needs all of the axis (PlaceRules::epilogue_axis)
-    bool joint = false;  ///< makes what tasks of the next kernel, which take parts of its own axis, have in common
+    bool joint = false;     ///< makes what tasks of the next kernel, which take parts of its own axis, have in common
     std::string own_axis = {};  ///< takes a part of this axis per task, whatever others take; empty: it does not
 };
 
@@ -61,8 +61,8 @@ struct PlaceRules {
     /// States have a scan for each group of them that needs no other, or only those before it (graph/state_groups.h),
     /// where outputs have a kernel of their own.
     bool scans_apart = false;
-    /// In one pass or segments: a kernel of single chunks makes what of the outputs needs all of this axis (graph/epilogue.h),
-    /// behind the scan, which makes the rest by parts of it; empty: there is none.
+    /// In one pass or segments: a kernel of single chunks makes what of the outputs needs all of this axis
+    /// (graph/epilogue.h), behind the scan, which makes the rest by parts of it; empty: there is none.
     std::string epilogue_axis = {};
     /// In one pass: a sequence's segments are tasks of their own, each of which starts from the states that the one
     /// before leaves it.

@@ -29,7 +29,8 @@ const LateState* Plan::late_state(int final) const {
 }
 
 const Kernel& Plan::scan() const {
-    const auto last = std::find_if(kernels.rbegin(), kernels.rend(), [](const Kernel& k) { return in_order(k.graph.loop); });
+    const auto last =
+        std::find_if(kernels.rbegin(), kernels.rend(), [](const Kernel& k) { return in_order(k.graph.loop); });
     return last == kernels.rend() ? kernels.back() : *last;
 }
 

@@ -19,9 +19,8 @@ std::vector<Stage> stages_forwards(Strategy strategy, bool tiled, const PlaceRul
         stages.insert(stages.begin(), shared.begin(), shared.end());
         return stages;
     };
-    const std::vector<Stage> epilogue = rules.epilogue_axis.empty()
-                                            ? std::vector<Stage>{}
-                                            : std::vector<Stage>{{"epilogue", Loop::Chunks}};
+    const std::vector<Stage> epilogue =
+        rules.epilogue_axis.empty() ? std::vector<Stage>{} : std::vector<Stage>{{"epilogue", Loop::Chunks}};
     const auto with_epilogue = [&](std::vector<Stage> stages) {
         stages.insert(stages.end(), epilogue.begin(), epilogue.end());
         return stages;

@@ -111,7 +111,8 @@ class Overlapping {
                 for (const ValueId t : tiles_read_by(fn_, v))
                     if (is_carried_fragment(t)) heirs[t].push_back(v);
         while (true) {
-            const auto one = std::find_if(heirs.begin(), heirs.end(), [](const auto& h) { return h.second.size() == 1; });
+            const auto one =
+                std::find_if(heirs.begin(), heirs.end(), [](const auto& h) { return h.second.size() == 1; });
             if (one == heirs.end()) return;
             const ValueId heir = one->second[0];
             take_with_operands(heir);
@@ -163,7 +164,8 @@ class Overlapping {
             const double at = ready(v);
             if (at < 0) continue;
             if (stores_ == Stores::EarlyStates && units_ > 0 && copies_carried(v)) return v;
-            if (stores_ == Stores::AtOnce && copies_fragment(v) && !ir::is_matmul(fn_.op(fn_.op(v).args[0]).code)) return v;
+            if (stores_ == Stores::AtOnce && copies_fragment(v) && !ir::is_matmul(fn_.op(fn_.op(v).args[0]).code))
+                return v;
             const double start = std::max(at, clock(v));
             const bool better =
                 best == ir::kNoValue || start < best_start || (start == best_start && urgency(v) > urgency(best));
@@ -424,9 +426,9 @@ bool makes_outputs(const Function& fn) {
 
 }  // namespace
 
-Function overlapped(const Function& fn, bool alone, const Roles* roles) {
+Function overlapped(const Function& fn, bool alone, const Roles* roles, bool stores_first) {
     constexpr std::int64_t kEnough = 224, kAll = 255;
-    Function order = Overlapping(fn, alone, roles).run();
+    Function order = Overlapping(fn, alone, roles, stores_first ? Stores::AtOnce : Stores::InTurn).run();
     if (roles) return order;
     const auto try_with = [&](Stores stores) {
         Function other = Overlapping(fn, alone, roles, stores).run();

@@ -28,7 +28,7 @@ ir::Function in_forms(const ir::Function& symbolic, const ir::Function& fn, cons
 /// An order that keeps the matrix units busy while the threads do other work, for chunks that follow one another.
 /// `alone`: no other task shares the multiprocessor. `roles`: of the warp groups that share the task; null: there is
 /// one.
-ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles);
+ir::Function overlapped(const ir::Function& fn, bool alone, const Roles* roles, bool stores_first = false);
 /// The same operations in an order in which groups that share a block of tiles need fewer registers.
 ir::Function with_few_registers(const ir::Function& fn, const Roles& roles);
 /// … of tiles that have nothing in common: what reads a state comes before the next one, which may then have its

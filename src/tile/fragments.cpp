@@ -264,9 +264,17 @@ TileKernel with_loops(const Function& fn, int stages, std::int64_t shared_floats
     return best;
 }
 
+std::int64_t states_in_fragments(const Function& fn) {
+    return std::count_if(fn.ops.begin(), fn.ops.end(), [](const Op& op) {
+        return op.code == Opcode::Param && op.attrs.role == Role::State && is_fragment(op.layout->space);
+    });
+}
+
 /// Registers for matrices with which each of two groups that make outputs, of 128, compiled without spilling; with 128
 /// none did.
 constexpr std::int64_t kMostOfTwoGroups = 96;
+/// … and one that holds a state, of 184. (Of several states the compiler holds more at a time than is counted.)
+constexpr std::int64_t kMostOfStates = 192;
 
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
@@ -289,7 +297,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
         if (rules.producer) return roles_with_producer(f, rules.images_apart);
         return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,
                                          rules.buffers)
-                        : roles_by_slices(f, vectors_alone(f), rules.output_groups);
+                        : roles_by_slices(f, vectors_alone(f), rules.output_groups, rules.left_outputs);
     };
     const auto are_many = [&](const Function& f) {
         const Roles roles = divided(f);
@@ -304,6 +312,15 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
         fewer.masks_in_loops = true;
         return in_forms(symbolic, fn, fewer);
     });
+    const auto with_few_registers_of_states = [&](const Function& f, const Roles& roles, const Function& order) {
+        const auto held = [&](const Function& ordered) {
+            const Roles of_order = divided(ordered);
+            return fragment_registers(ordered, &of_order, Roles::kGives);
+        };
+        if (held(order) <= kMostOfStates || states_in_fragments(f) > 1) return order;
+        const Function early = overlapped(f, true, &roles, true);
+        return held(early) < held(order) ? early : order;
+    };
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
         if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
@@ -313,7 +330,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
         }
         const Roles roles = divided(formed);
         const Function order = overlapped(formed, true, &roles);
-        if (!by_tiles) return order;
+        if (!by_tiles) return with_few_registers_of_states(formed, roles, order);
         return roles.in_pieces.empty() ? with_few_registers(order, divided(order)) : with_states_read_first(order);
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });

@@ -34,9 +34,10 @@ struct FragmentRules {
     bool all_late = false;                ///< … the one that is read first, too
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
     bool rows_multiplied = false;         ///< decayed rows that products read follow from decay products (decay_rows)
-    bool masks_in_loops = false;          ///< … of groups that make outputs, rather than made while products are under way
-    bool brought = false;                 ///< what loops alone read comes to shared memory, as there is nothing else to do
-    bool made_again = false;              ///< loops work out what costs little again, rather than find it in memory
+    bool masks_in_loops = false;  ///< … of groups that make outputs, rather than made while products are under way
+    bool brought = false;         ///< what loops alone read comes to shared memory, as there is nothing else to do
+    bool made_again = false;      ///< loops work out what costs little again, rather than find it in memory
+    bool left_outputs = false;    ///< spills are what a kernel behind the scan makes outputs of
     /// Warp groups that compute outputs, each of every other chunk; 0: one group does everything …
     int output_groups = 0;
     bool producer = false;           ///< … beside which another one asks for the inputs,

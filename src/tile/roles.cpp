@@ -41,10 +41,10 @@ class Division {
                is_fragment(fn_.op(op.args[0]).layout->space);
     }
 
-    /// What later kernels read a role may store that has the chunk to itself.
-    void refuse_spills(std::uint8_t but_of = 0) const {
+    template <class Which>
+    void refuse_spills(Which which) const {
         for (const ir::Result& r : fn_.results)
-            if (r.role == Role::Spill && roles_.of[static_cast<std::size_t>(r.value)] != but_of) refuse(Reason::StoredForLater, ir::described(fn_, r.value));
+            if (r.role == Role::Spill && which(r)) refuse(Reason::StoredForLater, ir::described(fn_, r.value));
     }
     void mark(const std::vector<ValueId>& roots, std::uint8_t role) {
         const auto needed = ir::needed_for(fn_, roots);
@@ -93,8 +93,9 @@ class Division {
 /// the roles that read them: nothing is stored for them.
 class BySlices : Division {
   public:
-    BySlices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups)
+    BySlices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups, bool left_outputs)
         : Division(fn, vectors, output_groups) {
+        if (!left_outputs) refuse_spills([](const ir::Result&) { return true; });
         std::vector<ValueId> carried, others;
         for (const ir::Result& r : fn.results) {
             if (r.role == Role::Before) continue;  // stored by the states' group
@@ -104,7 +105,7 @@ class BySlices : Division {
         mark(others, Roles::kTakes);
         for (std::uint8_t& of : roles_.of)
             if ((of & Roles::kGives) != 0) of = Roles::kGives;
-        refuse_spills(Roles::kTakes);
+        refuse_spills([&](const ir::Result& r) { return roles_.does(Roles::kGives, r.value); });
         if (others.empty()) roles_.takers = 0;
         roles_.buffers = roles_.takers;
     }
@@ -137,7 +138,7 @@ class ByTiles : Division {
     ByTiles(const Function& fn, const std::vector<ValueId>& vectors, const std::set<std::string>& of_tiles, int tiles,
             int buffers)
         : Division(fn, vectors, tiles) {
-        refuse_spills();
+        refuse_spills([](const ir::Result&) { return true; });
         roles_.by_tiles = true, roles_.buffers = buffers;
         std::vector<ValueId> own;
         for (ValueId v = 0; v < fn.size(); ++v) {
@@ -215,8 +216,8 @@ Roles roles_with_producer(const Function& fn, bool images_apart) {
     return roles;
 }
 
-Roles roles_by_slices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups) {
-    return BySlices(fn, vectors, output_groups).run();
+Roles roles_by_slices(const Function& fn, const std::vector<ValueId>& vectors, int output_groups, bool left_outputs) {
+    return BySlices(fn, vectors, output_groups, left_outputs).run();
 }
 
 Roles roles_by_tiles(const Function& fn, const std::vector<ValueId>& vectors, const std::set<std::string>& of_tiles,

@@ -62,8 +62,10 @@ struct Roles {
 
 /// A producer, and a group that does all else.
 Roles roles_with_producer(const ir::Function& fn, bool images_apart);
-/// Of a function whose values have forms. Refused if the groups would have to share more than such operands.
-Roles roles_by_slices(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups);
+/// Of a function whose values have forms. Refused if the groups would have to share more than such operands, or store
+/// for later kernels what is not `left_outputs`, made by those that make outputs.
+Roles roles_by_slices(const ir::Function& fn, const std::vector<ir::ValueId>& vectors, int output_groups,
+                      bool left_outputs);
 /// `of_tiles`: inputs by name that have the value axis.
 Roles roles_by_tiles(const ir::Function& fn, const std::vector<ir::ValueId>& vectors,
                      const std::set<std::string>& of_tiles, int tiles, int buffers);

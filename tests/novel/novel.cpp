@@ -30,8 +30,6 @@ const std::vector<variants::Entry>& all() {
         {"turned_pairs", "S = S + k' vᵀ, k' in pairs", "channels by turns", turned_pairs},
         {"two_readings", "S = α S + k vᵀ, o and o - mean(o)", "two rows of output per token, states that are replaced",
          two_readings},
-        {"gated_norm", "S = e^g S + k vᵀ, o = w ⊙ Sᵀ q / |Sᵀ q| ⊙ silu(z)", "an output that is divided by its length",
-         gated_norm},
     };
     return kAll;
 }

@@ -25,6 +25,5 @@ LinearAttention several_rows();
 LinearAttention rotary();
 LinearAttention turned_pairs();
 LinearAttention two_readings();
-LinearAttention gated_norm();
 
 }  // namespace forge::novel

@@ -215,6 +215,21 @@ LinearAttention heavy_ball() {
     return a;
 }
 
+/// Retention whose outputs are brought to a length of √V, weighted and gated, with decays of each token. What lengths
+/// are kept from 0 by is large enough for quotients to keep their digits where gates forget everything.
+LinearAttention gated_norm() {
+    auto [T, H, V] = dims("T", "H", "V");
+    LinearAttention a = with_heads("gated_norm");
+    a.input("z", BF16, {T, H, V}).input("g", F32, {T, H}, kLogDecays).head_input("w", F32, {H, V});
+    a.step({"q", "k", "v", "z", "g", "w", "prev_s"},
+           [](Tensor q, Tensor k, Tensor v, Tensor z, Tensor g, Tensor w, Tensor s) -> Results {
+               Tensor next = s * exp(g) + outer(k, v);
+               Tensor read = matmul(q, next), length = sqrt(mean(read * read, 0) + 1e-2);
+               return {{"s", next}, {"o", read / length * w * silu(z)}};
+           });
+    return a;
+}
+
 /// xLSTM's matrix memory with its stabiliser: exponential gates beside a running maximum of their logarithms.
 LinearAttention stabilised_mlstm() {
     auto [T, H, K] = dims("T", "H", "K");
@@ -256,6 +271,8 @@ const std::vector<variants::Entry>& recurrences() {
          "Polyak 1964; Nguyen et al. 2022, "
          "arXiv:2208.00579",
          heavy_ball},
+        {"gated_norm", "S = e^g S + k vᵀ, o = w ⊙ Sᵀ q / |Sᵀ q| ⊙ silu(z)", "Sun et al. 2023, arXiv:2307.08621",
+         gated_norm},
         {"min_gru", "h = (1 - z) h + z c", "Feng et al. 2024, arXiv:2410.01201", min_gru},
     };
     return kAll;

@@ -130,22 +130,4 @@ LinearAttention two_readings() {
     return a;
 }
 
-/// Scalar decays, and outputs as layers have them: brought to a length of √V, weighted and gated.
-LinearAttention gated_norm() {
-    auto [T, H, HV, K, V] = dims("T", "H", "HV", "K", "V");
-    LinearAttention a("gated_norm");
-    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, HV, V}).input("z", BF16, {T, HV, V});
-    a.input("g", F32, {T, HV}, kLogDecays);
-    a.head_input("w", F32, {HV, V});
-    a.state("s", F32, {K, V});
-
-    a.step({"q", "k", "v", "z", "g", "w", "prev_s"},
-           [](Tensor q, Tensor k, Tensor v, Tensor z, Tensor g, Tensor w, Tensor s) -> Results {
-               Tensor next = s * exp(g) + outer(k, v);
-               Tensor read = matmul(q, next), length = sqrt(mean(read * read, 0) + 1e-6);
-               return {{"s", next}, {"o", read / length * w * silu(z)}};
-           });
-    return a;
-}
-
 }  // namespace forge::novel

@@ -267,10 +267,10 @@ TEST(Refused, IsANewerFormatAndWhatManifestsCannotSay) {
         const std::string message = with(from, to);
         EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
     };
-    expect("\"forge_package\": 3", "\"forge_package\": 4",
-           "a package of format 4, built by Forge test: this library reads format 3; use a newer libforge_rt");
-    expect("\"forge_package\": 3", "\"forge_package\": 2",
-           "this library reads format 3; use an older libforge_rt, or build the package with a newer Forge");
+    expect("\"forge_package\": 4", "\"forge_package\": 5",
+           "a package of format 5, built by Forge test: this library reads format 4; use a newer libforge_rt");
+    expect("\"forge_package\": 4", "\"forge_package\": 3",
+           "this library reads format 4; use an older libforge_rt, or build the package with a newer Forge");
     expect("\"entry\": 0", "\"entry\": 99", "expected an entry point from 0 to 3, got 99");
     expect("\"dtype\": \"f32\"", "\"dtype\": \"f8\"", "expected one of bool, i32, i64, f16, bf16, f32, f64, got 'f8'");
     expect("\"chunk\": 1", "\"chunk\": -1", "chunk: expected a whole number from 1 to 1024");

@@ -304,6 +304,8 @@ def test_decoding_goes_on_where_a_call_ended(name, dtype):
     x = {n: torch.from_numpy(a).cuda() for n, a in inputs_of(attn, 3, T, K=64, V=64, D=64).items()}
     x, numbers = rounded(attn, x, lambda a: a.to(dtype)), numbers_of(attn)
     wanted, final = attn(**{n: a.float() for n, a in x.items()}, **numbers, output_final_state=True)
+    if not isinstance(final, torch.Tensor):
+        pytest.skip("several states, each of which has a pool of its own")
     _, state = attn(**tokens(attn, x, T, 0, 64), **numbers, output_final_state=True)
     slots, kept = torch.tensor([7, -1, 3], dtype=torch.int32, device="cuda"), [0, 2]
     pool = torch.full((9, *state.shape[1:]), 7.0, device="cuda")

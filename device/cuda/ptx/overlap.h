@@ -30,7 +30,8 @@ template <unsigned BYTES>
 __device__ __forceinline__ void expect(const void* p) {
     static_assert(BYTES % 16 == 0);
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(BYTES) : "memory");
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(BYTES)
+                 : "memory");
 #endif
 }
 

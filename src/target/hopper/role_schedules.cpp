@@ -328,7 +328,8 @@ std::optional<Schedule> tiles_if_sooner(const plan::Plan& than, double share, co
 
 bool may_relay(const plan::Plan& plan) {
     const plan::Kernel& scan = plan.scan();
-    if (plan.schedule.strategy != Strategy::OnePass || plan.schedule.epilogue || scan.graph.loop != plan::Loop::Scan) return false;
+    if (plan.schedule.strategy != Strategy::OnePass || plan.schedule.epilogue || scan.graph.loop != plan::Loop::Scan)
+        return false;
     const auto is_own = [&](const ir::Op& op, const ir::Op& symbolic) {
         return tile::is_fragment(op.layout->space) && !plan.is_shared(scan, symbolic.type);
     };

@@ -120,7 +120,7 @@ double RelayTimes::in(std::int64_t segments) const {
 
 std::int64_t RelayTimes::best() const {
     constexpr std::int64_t kLeastOfSegment = 4;  // of a segment
-    if (tasks <= at_once) return 1;           // segments of a sequence do not run at the same time
+    if (tasks <= at_once) return 1;              // segments of a sequence do not run at the same time
     std::int64_t found = 1;
     for (std::int64_t n = 2; n * kLeastOfSegment <= chunks; ++n)
         if (in(n) < in(found)) found = n;

@@ -8,7 +8,6 @@
 #include "device/cuda/portable/call.h"
 #include "emit/cuda/emit_cuda.h"
 #include "graph/early_states.h"
-#include "graph/epilogue.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/state_groups.h"
@@ -20,6 +19,7 @@
 #include "target/hopper/role_schedules.h"
 #include "target/hopper/room.h"
 #include "target/hopper/scan_times.h"
+#include "target/hopper/value_axes.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
 
@@ -110,79 +110,6 @@ tile::Sizes padded_sizes(const ir::Function& program, const tile::Sizes& sizes, 
     return padded;
 }
 
-/// Whether outputs mix every axis along which scans can be cut, so that only a kernel of whole chunks can make them.
-bool outputs_mix_axes(const ir::Function& program) {
-    return graph::parallel_axes(program, Whole::Some, Sums::Ahead).empty() &&
-           !graph::scan_axes(program, Whole::Some, Sums::Ahead).empty();
-}
-
-struct ValueAxis {
-    std::string name;
-    bool between = false;  ///< scans can be cut along it if a kernel between them does what cannot (Schedule::between)
-    bool ahead = false;    ///< … if one ahead of them makes sums over it (graph::Sums)
-    bool epilogue = false;  ///< … if one behind them makes what of outputs needs all of it (Schedule::epilogue)
-};
-
-/// Those that are not there yet.
-void add(std::vector<ValueAxis>& axes, const std::vector<std::string>& names, bool between = false,
-         bool ahead = false, bool epilogue = false) {
-    for (const std::string& name : names)
-        if (std::none_of(axes.begin(), axes.end(), [&](const ValueAxis& axis) { return axis.name == name; }))
-            axes.push_back({name, between, ahead, epilogue});
-}
-
-bool makes_outputs_apart(Strategy strategy) {
-    return strategy == Strategy::Fused || strategy == Strategy::Decoupled;
-}
-
-std::vector<ValueAxis> axes_forwards(const ir::Function& program, Strategy strategy) {
-    std::vector<ValueAxis> axes;
-    const bool apart = makes_outputs_apart(strategy);
-    add(axes, plan::cut_axes(program, strategy));
-    if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some));
-    if (axes.empty()) add(axes, graph::parallel_axes(program, Whole::Some, Sums::Ahead), false, true);
-    if (axes.empty() && !apart) {
-        add(axes, graph::axes_but_for_epilogue(program), false, false, true);
-        if (axes.empty()) add(axes, graph::axes_but_for_epilogue(program, Sums::Ahead), false, true, true);
-    }
-    if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some));
-    if (axes.empty() && apart) add(axes, graph::scan_axes(program, Whole::Some, Sums::Ahead), false, true);
-    return axes;
-}
-
-/// `always_between`: with a kernel between the scans, even if there are axes without.
-std::vector<ValueAxis> axes_backwards(const ir::Function& program, Strategy strategy, bool always_between) {
-    std::vector<ValueAxis> axes;
-    if (!always_between) add(axes, plan::cut_axes(program, strategy));
-    // What decoupled scans leave for a kernel of whole chunks has 16 bits, too few for sums over values that cancel.
-    if (strategy != Strategy::Fused) return axes;
-    const auto add_all = [&](bool between) {
-        add(axes, graph::axes_but_for_trailing_states(program, between), between);
-        add(axes, graph::axes_but_for_trailing_states(program, between, Sums::Ahead), between, true);
-    };
-    if (!always_between) add_all(false);
-    if (axes.empty()) add_all(true);
-    return axes;
-}
-
-/// In order of preference, those of whole blocks. `sizes`: on chip.
-std::vector<ValueAxis> value_axes(const ir::Function& program, Strategy strategy, const tile::Sizes& sizes,
-                                  bool always_between) {
-    std::vector<ValueAxis> axes = graph::has_saved_states(program) ? axes_backwards(program, strategy, always_between)
-                                                                   : axes_forwards(program, strategy);
-    if (axes.empty()) refuse(Reason::NoValueAxis);
-    const std::string first = axes[0].name;
-    std::erase_if(axes, [&](const ValueAxis& axis) {
-        const auto it = sizes.find(axis.name);
-        return it == sizes.end() || it->second % kBlock != 0;
-    });
-    if (axes.empty()) {
-        const std::int64_t size = sizes.at(first);
-        refuse(Reason::SizeOfValueAxis, first, size, (size + kBlock - 1) / kBlock * kBlock);
-    }
-    return axes;
-}
-
 Problem expected(const tile::Sizes& sizes, const FitWishes& wishes) {
     return {sizes, wishes.expected_tokens, 1, std::max<std::int64_t>(1, wishes.expected_tasks)};
 }
@@ -262,7 +189,7 @@ Schedule by_each_or_ahead(const Schedule& s, const ir::Function& program, const 
 struct Way {
     int parts = 2;
     bool late = false, between = false, apart = false, far = false;
-    bool floats = false;  ///< of inputs of 32 bits: matrices pass between kernels as floats (Schedule::float_images)
+    bool floats = false;    ///< of inputs of 32 bits: matrices pass between kernels as floats (Schedule::float_images)
     bool epilogue = false;  ///< of outputs that mix axes: scans make all but their epilogue (Schedule::epilogue)
 };
 
