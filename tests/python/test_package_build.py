@@ -40,7 +40,7 @@ def test_a_definition_of_ones_own_and_a_ready_made_one(tmp_path: Path) -> None:
     assert all(file.exists() for file in files)
     manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
     assert [d["name"] for d in manifest["definitions"]] == [own.name, "hgrn"]
-    assert manifest["forge_package"] == 3
+    assert manifest["forge_package"] == 4
     assert sorted(seen) == [(n + 1, len(seen)) for n in range(len(seen))]
     libraries = Path(forge._c.library()._name).parent
     if not (libraries / "libforge_rt.so").exists():

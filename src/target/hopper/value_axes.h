@@ -12,7 +12,7 @@
 namespace forge::target {
 
 struct ValueAxis {
-    std::string name;
+    std::string name = {};
     bool between = false;   ///< scans can be cut along it if a kernel between them does what cannot (Schedule::between)
     bool ahead = false;     ///< … if one ahead of them makes sums over it (graph::Sums)
     bool epilogue = false;  ///< … if one behind them makes what of outputs needs all of it (Schedule::epilogue)

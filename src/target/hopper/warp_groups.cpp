@@ -27,7 +27,6 @@ namespace forge::target {
 namespace {
 
 using graph::Sums;
-using graph::Whole;
 using ir::Opcode;
 using plan::Schedule;
 using plan::Strategy;
