@@ -5,6 +5,7 @@
 
 #include "forge/error.h"
 #include "graph/channel_maps.h"
+#include "graph/epilogue.h"
 #include "graph/log_norm.h"
 #include "graph/padding.h"
 #include "graph/passes.h"
@@ -106,6 +107,7 @@ class Planning {
             plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
         }
         refuse_spoilt(program);
+        if (s.epilogue && !graph::epilogue(program, s.tile_axis)) refuse(Reason::NoValueAxis);  // of this form of it
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
