@@ -22,37 +22,42 @@ std::vector<ValueId> states_of(const Function& program) {
     return states;
 }
 
-/// Whether a value is nowhere negative, by how it is made.
-bool is_not_negative(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
-    const auto all = [&] {
-        return std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return is_not_negative(fn, a); });
-    };
-    switch (op.code) {
-        case Opcode::Constant:
-            return op.attrs.value >= 0;
-        case Opcode::Size:
-        case Opcode::Abs:
-        case Opcode::Sqrt:
-        case Opcode::Rsqrt:
-        case Opcode::Exp:
-            return true;
-        case Opcode::Mul:
-            return op.args[0] == op.args[1] || all();
-        case Opcode::Add:
-        case Opcode::Div:
-        case Opcode::Maximum:
-        case Opcode::Sum:
-            return all();
-        default:
-            return ir::is_view(op.code) && all();
+/// Which values are nowhere negative, by how they are made.
+std::vector<bool> not_negative(const Function& fn) {
+    std::vector<bool> found;
+    for (const Op& op : fn.ops) {
+        const bool all =
+            std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return found[static_cast<std::size_t>(a)]; });
+        switch (op.code) {
+            case Opcode::Constant:
+                found.push_back(op.attrs.value >= 0);
+                break;
+            case Opcode::Size:
+            case Opcode::Abs:
+            case Opcode::Sqrt:
+            case Opcode::Rsqrt:
+            case Opcode::Exp:
+                found.push_back(true);
+                break;
+            case Opcode::Mul:
+                found.push_back(op.args[0] == op.args[1] || all);
+                break;
+            case Opcode::Add:
+            case Opcode::Div:
+            case Opcode::Maximum:
+            case Opcode::Sum:
+                found.push_back(all);
+                break;
+            default:
+                found.push_back(ir::is_view(op.code) && all);
+        }
     }
+    return found;
 }
 
 /// Whether an operation takes numbers of 16 bits to a result that is off by as small a part of itself: no difference,
 /// and no exponential.
-bool keeps_digits(const Function& fn, ValueId v) {
-    const Op& op = fn.op(v);
+bool keeps_digits(const Op& op, bool not_negative) {
     switch (op.code) {
         case Opcode::Mul:
         case Opcode::Div:
@@ -71,7 +76,7 @@ bool keeps_digits(const Function& fn, ValueId v) {
             return true;
         case Opcode::Add:
         case Opcode::Sum:
-            return is_not_negative(fn, v);
+            return not_negative;
         default:
             return ir::is_view(op.code);
     }
@@ -89,11 +94,13 @@ std::optional<std::vector<bool>> epilogue(const Function& program, const std::st
     std::vector<bool> found = ir::depends_on(program, first);
     for (const ir::Result& r : program.results)
         if (r.role == Role::State && found[static_cast<std::size_t>(r.value)]) return std::nullopt;
+    const std::vector<bool> sums = not_negative(program);
+    const auto is_state = [&](ValueId a) { return std::find(states.begin(), states.end(), a) != states.end(); };
     for (ValueId v = 0; v < program.size(); ++v) {
-        if (!found[static_cast<std::size_t>(v)]) continue;
-        const auto is_state = [&](ValueId a) { return std::find(states.begin(), states.end(), a) != states.end(); };
-        const auto& args = program.op(v).args;
-        if (!keeps_digits(program, v) || std::any_of(args.begin(), args.end(), is_state)) return std::nullopt;
+        const auto i = static_cast<std::size_t>(v);
+        const Op& op = program.op(v);
+        if (found[i] && (!keeps_digits(op, sums[i]) || std::any_of(op.args.begin(), op.args.end(), is_state)))
+            return std::nullopt;
     }
     return found;
 }

@@ -43,7 +43,8 @@ bool is_input(const Function& fn, ValueId v) {
     return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::Input;
 }
 
-/// A group that makes outputs finds states where the one that holds them has put them, as they are.
+/// What takes no scale along the contraction: a group that makes outputs finds it where the one that holds it has put
+/// it, as it is.
 bool is_held_state(const Function& fn, ValueId v) {
     return fn.op(v).code == Opcode::Param && fn.op(v).attrs.role == ir::Role::State;
 }

@@ -84,15 +84,7 @@ void Homes::find_states_of(std::size_t stage) {
         if (its) states.push_back(v);
     }
     reads_.push_back(ir::depends_on(program_, states));
-    std::vector<ValueId> made = carried_by(static_cast<int>(stage));
-    if (has_epilogue() && is_one_of(scans_, static_cast<int>(stage))) append_outputs_of_scan(made);
-    needed_by_.push_back(ir::needed_for(program_, made));
-}
-
-void Homes::append_outputs_of_scan(std::vector<ValueId>& values) const {
-    for (const ValueId v : graph::read_by_epilogue(program_, epilogue_)) values.push_back(v);
-    for (const ir::Result& r : program_.results)
-        if (!epilogue_[static_cast<std::size_t>(r.value)]) values.push_back(r.value);
+    needed_by_.push_back(ir::needed_for(program_, made_by_scan(static_cast<int>(stage))));
 }
 
 Homes::Groups Homes::groups_of(Role role) const {
@@ -131,7 +123,7 @@ void Homes::find_homes() {
         else if (marks[i] == Slice::StateFree && saved == kNone && runs_ahead(i, for_states || forwards)) home = ahead_;
         else if (forwards) home = saved != kNone ? saved : before;
         else if (between_ != kNone && between[i] && for_states) home = between_;
-        else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] || between_ == kNone ? scan : between_;
+        else if (marks[i] == Slice::StateFree && for_states) home = by_scan[i] ? scan : between_;
         homes_.push_back(home);
     }
     if (tiles_ != kNone) find_tiles(marks);
@@ -140,10 +132,12 @@ void Homes::find_homes() {
         find_early(g - 1, needed_by_[static_cast<std::size_t>(early_scan(g - 1))]);
 }
 
-std::vector<ir::ValueId> Homes::carried_by(int stage) const {
+std::vector<ir::ValueId> Homes::made_by_scan(int stage) const {
     std::vector<ValueId> values;
+    const bool outputs = has_epilogue() && is_one_of(scans_, stage);
+    if (outputs) values = graph::read_by_epilogue(program_, epilogue_);
     for (const ir::Result& r : roots_[static_cast<std::size_t>(stage)])
-        if (r.role == Role::State || r.role == Role::After) values.push_back(r.value);
+        if (outputs || r.role == Role::State || r.role == Role::After) values.push_back(r.value);
     return values;
 }
 
@@ -163,7 +157,7 @@ int Homes::last_read(const std::vector<int>& scans, ValueId v) const {
 std::vector<bool> Homes::needed_past(const std::vector<bool>& between) const {
     std::vector<bool> needed(program_.ops.size());
     for (const int scan : scans_)
-        for (const ValueId v : carried_by(scan)) needed[static_cast<std::size_t>(v)] = true;
+        for (const ValueId v : made_by_scan(scan)) needed[static_cast<std::size_t>(v)] = true;
     for (ValueId v = program_.size() - 1; v >= 0; --v)
         if (const auto i = static_cast<std::size_t>(v); needed[i] && (between.empty() || !between[i]))
             for (const ValueId a : program_.op(v).args) needed[static_cast<std::size_t>(a)] = true;

@@ -67,15 +67,15 @@ class Homes {
     [[nodiscard]] int stage_of(const ir::Result& r) const;
     /// What a stage's states are needed for, and what they need.
     void find_states_of(std::size_t stage);
-    /// What a scan makes besides its states where the outputs' epilogue has a kernel.
-    void append_outputs_of_scan(std::vector<ValueId>& values) const;
     /// The states of one kind, by the scans that carry them: one of all of them, unless they are apart.
     [[nodiscard]] Groups groups_of(Role role) const;
     void find_homes();
-    [[nodiscard]] std::vector<ValueId> carried_by(int stage) const;
+    /// The states that a stage carries and, where the outputs' epilogue has a kernel, what a scan leaves it, and makes
+    /// of outputs itself.
+    [[nodiscard]] std::vector<ValueId> made_by_scan(int stage) const;
     /// kNone if there is none.
     [[nodiscard]] int first_that_needs(const std::vector<int>& scans, std::size_t value) const;
-    /// What is needed for the states of the scans other than for what is made between the scans.
+    /// What is needed for what the scans make other than for what is made between the scans.
     [[nodiscard]] std::vector<bool> needed_past(const std::vector<bool>& between) const;
     /// Outputs that are made ahead need not pass through a later kernel.
     void store_outputs_ahead();

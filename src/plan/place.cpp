@@ -37,14 +37,12 @@ class Placement : Homes {
             const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
             const bool backwards = goes_back() && in_order(stage.loop) && stage.carries != Carries::Before;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
-            kernel = {fmt::format("{}_{}", program_.name, stage.name),
-                      stage.loop,
-                      extract(s),
+            kernel = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s),
+                      // Segments are whole or not as kernels of chunks are (Schedule::tile_chunks), but an epilogue is.
                       (stage.loop == Loop::Scan || stage.loop == Loop::Relay ||
                        (has_epilogue() && stage.loop == Loop::Segments)) &&
                           stage.carries != Carries::Sums && !apart,
-                      backwards,
-                      apart};
+                      backwards, apart};
             kernel.joint = stage.joint, kernel.epilogue = has_epilogue() && s == last_;
             if (joint_ != kNone && (s == last_ || (stage.ahead == Ahead::Shared && is_by_parts(kernel.fn))))
                 kernel.own_axis = rules_.outputs_axis;

@@ -206,7 +206,7 @@ double distance_of_fold(dist::detail::Fold fold, const check::Buffers& buffers, 
 /// segments are what the call does to its states.
 TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
     for (const Example& example : {Example{"scalar_gla", BF16, 64, 64}, Example{"gated_delta_net", BF16, 64, 64},
-                                   Example{"scalar_gla", F32, 64, 64}}) {
+                                   Example{"scalar_gla", F32, 64, 64}, Example{"gated_norm", BF16, 64, 64}}) {
         const std::string& name = example.program;
         const ir::Definition def = graph::with_phases(program_named(name).make().define());
         const plan::Plan plan =

@@ -57,6 +57,16 @@ TEST(Epilogue, HasNeitherDifferencesNorExponentials) {
     EXPECT_EQ(axes([](const Tensor& read) { return read / (1.0 + abs(sum(read, 0))); }), Names());
 }
 
+// All ways through a chain of which each link reads the one before twice are 2^40.
+TEST(Epilogue, IsFoundBehindLongChains) {
+    EXPECT_EQ(axes([](const Tensor& read) {
+                  Tensor x = read * read;
+                  for (int link = 0; link < 40; ++link) x = x + x;
+                  return read / sqrt(mean(x, 0) + 1.0);
+              }),
+              Names{"V"});
+}
+
 TEST(Epilogue, HasAKernelBehindTheScan) {
     const plan::Plan plan = plan_of(program_named("gated_norm").make().define(), BF16);
     EXPECT_TRUE(plan.schedule.epilogue);

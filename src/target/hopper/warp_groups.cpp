@@ -44,9 +44,14 @@ bool has_halves(const ir::Definition& definition) {
                        [](const ir::InputDecl& in) { return is_half(in.type.dtype); });
 }
 
-bool takes_f16(const ir::Definition& definition) {
-    return std::any_of(definition.inputs.begin(), definition.inputs.end(),
-                       [](const ir::InputDecl& in) { return in.type.dtype == F16; });
+/// Whether what a scan leaves an epilogue has the range and the digits that outputs are to have: float16 may be too
+/// narrow for it although it is not for the outputs, and outputs of 32 bits have more digits than operands of 16.
+bool has_room_for_epilogue(const ir::Definition& definition) {
+    const bool f16 = std::any_of(definition.inputs.begin(), definition.inputs.end(),
+                                 [](const ir::InputDecl& in) { return in.type.dtype == F16; }),
+               wide = std::any_of(definition.outputs.begin(), definition.outputs.end(),
+                                  [](const ir::OutputDecl& out) { return !is_half(out.type.dtype); });
+    return !f16 && !(wide && has_halves(definition));
 }
 
 /// Whether work that needs no state takes long steps of its own: it is then better done ahead, for all chunks at once.
@@ -354,8 +359,7 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
     };
     std::vector<Schedule> tried(2);
     tried[0].strategy = Strategy::Fused, tried[1].strategy = Strategy::Decoupled;
-    // What a scan leaves for an epilogue float16 may be too narrow for, although it is not for the outputs.
-    if (!takes_f16(definition)) tried.emplace_back().epilogue = true;
+    if (has_room_for_epilogue(definition)) tried.emplace_back().epilogue = true;
     const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
     return cheapest(tried, fit, make_plan, expected(sizes, wishes), memory.multiprocessors);
 }
