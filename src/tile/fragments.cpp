@@ -270,11 +270,60 @@ std::int64_t states_in_fragments(const Function& fn) {
     });
 }
 
-/// Registers for matrices with which each of two groups that make outputs, of 128, compiled without spilling; with 128
-/// none did.
-constexpr std::int64_t kMostOfTwoGroups = 96;
-/// … and one that holds a state, of 184. (Of several states the compiler holds more at a time than is counted.)
-constexpr std::int64_t kMostOfStates = 192;
+/// The groups of a kernel that work side by side, and the order of what each does.
+class Sides {
+  public:
+    Sides(const Function& kernel, const FragmentRules& rules)
+        : kernel_(kernel),
+          rules_(rules),
+          by_tiles_(rules.block_tiles > 1),
+          several_(rules.stages > 1 && (rules.output_groups > 0 || by_tiles_ || rules.producer)) {
+        if (by_tiles_ && several_) refuse_parts_by_tile(kernel, rules.value_axis);
+    }
+    [[nodiscard]] bool are_several() const { return several_; }
+
+    [[nodiscard]] Roles divided(const Function& fn) const {
+        if (rules_.producer) return roles_with_producer(fn, rules_.images_apart);
+        return by_tiles_ ? roles_by_tiles(fn, vectors_alone(fn), inputs_with(kernel_, rules_.value_axis),
+                                          rules_.block_tiles, rules_.buffers)
+                         : roles_by_slices(fn, vectors_alone(fn), rules_.output_groups, rules_.left_outputs);
+    }
+
+    /// In forms, with masks worked out in loops where two groups that make outputs would hold too much beside products.
+    [[nodiscard]] Function formed(const Function& symbolic, const Function& fn) const {
+        Function made = in_forms(symbolic, fn, rules_);
+        if (!several_ || rules_.output_groups < 2) return made;
+        const Roles roles = divided(made);
+        if (held(overlapped(made, true, &roles), Roles::kTakes) <= kMostOfTwoGroups) return made;
+        FragmentRules fewer = rules_;
+        fewer.masks_in_loops = true;
+        return in_forms(symbolic, fn, fewer);
+    }
+
+    [[nodiscard]] Function ordered(const Function& formed) const {
+        const Roles roles = divided(formed);
+        Function order = overlapped(formed, true, &roles);
+        if (by_tiles_)
+            return roles.in_pieces.empty() ? with_few_registers(order, divided(order)) : with_states_read_first(order);
+        if (states_in_fragments(formed) > 1 || held(order, Roles::kGives) <= kMostOfState) return order;
+        const Function early = overlapped(formed, true, &roles, true);
+        return held(early, Roles::kGives) < held(order, Roles::kGives) ? early : order;
+    }
+
+  private:
+    /// Registers for matrices with which each of two groups that make outputs, of 128, compiled without spilling (with
+    /// 128 none did), and one that holds a state, of 184. Of several states the compiler holds more than is counted.
+    static constexpr std::int64_t kMostOfTwoGroups = 96, kMostOfState = 192;
+
+    [[nodiscard]] std::int64_t held(const Function& order, std::uint8_t role) const {
+        const Roles roles = divided(order);
+        return fragment_registers(order, &roles, role);
+    }
+
+    const Function& kernel_;
+    const FragmentRules& rules_;
+    bool by_tiles_, several_;
+};
 
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
@@ -290,53 +339,19 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     if (remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
-    const bool by_tiles = rules.block_tiles > 1,
-               side_by_side = rules.stages > 1 && (rules.output_groups > 0 || by_tiles || rules.producer);
-    if (by_tiles && side_by_side) refuse_parts_by_tile(kernel, rules.value_axis);
-    const auto divided = [&](const Function& f) {
-        if (rules.producer) return roles_with_producer(f, rules.images_apart);
-        return by_tiles ? roles_by_tiles(f, vectors_alone(f), inputs_with(kernel, rules.value_axis), rules.block_tiles,
-                                         rules.buffers)
-                        : roles_by_slices(f, vectors_alone(f), rules.output_groups, rules.left_outputs);
-    };
-    const auto are_many = [&](const Function& f) {
-        const Roles roles = divided(f);
-        const Function order = overlapped(f, true, &roles);
-        const Roles of_order = divided(order);
-        return fragment_registers(order, &of_order, Roles::kTakes) > kMostOfTwoGroups;
-    };
-    const Function formed = passes.run(Pass::FragmentForms, [&] {
-        Function made = in_forms(symbolic, fn, rules);
-        if (!side_by_side || rules.output_groups < 2 || !are_many(made)) return made;
-        FragmentRules fewer = rules;
-        fewer.masks_in_loops = true;
-        return in_forms(symbolic, fn, fewer);
-    });
-    const auto with_few_registers_of_states = [&](const Function& f, const Roles& roles, const Function& order) {
-        const auto held = [&](const Function& ordered) {
-            const Roles of_order = divided(ordered);
-            return fragment_registers(ordered, &of_order, Roles::kGives);
-        };
-        if (held(order) <= kMostOfStates || states_in_fragments(f) > 1) return order;
-        const Function early = overlapped(f, true, &roles, true);
-        return held(early) < held(order) ? early : order;
-    };
+    const Sides sides(kernel, rules);
+    const Function formed = passes.run(Pass::FragmentForms, [&] { return sides.formed(symbolic, fn); });
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
         if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
-        if (!side_by_side || rules.producer) {
-            Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
-            return rules.wide_late ? with_wide_inputs_late(order, rules.all_late) : order;
-        }
-        const Roles roles = divided(formed);
-        const Function order = overlapped(formed, true, &roles);
-        if (!by_tiles) return with_few_registers_of_states(formed, roles, order);
-        return roles.in_pieces.empty() ? with_few_registers(order, divided(order)) : with_states_read_first(order);
+        if (sides.are_several() && !rules.producer) return sides.ordered(formed);
+        Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
+        return rules.wide_late ? with_wide_inputs_late(order, rules.all_late) : order;
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return side_by_side ? with_memory({fn}, rules.stages, divided(fn), 0)
-                            : with_loops(fn, rules.stages, rules.shared_floats);
+        return sides.are_several() ? with_memory({fn}, rules.stages, sides.divided(fn), 0)
+                                   : with_loops(fn, rules.stages, rules.shared_floats);
     };
     TileKernel made =
         passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
