@@ -399,7 +399,7 @@ class Planning {
 
     [[nodiscard]] tile::TileKernel lowered_to_fragments(const KernelGraph& graph, const tile::Sizes& sizes,
                                                         const ir::PassRunner& passes) const {
-        if (graph.apart && graph.loop == Loop::Scan)
+        if (graph.loop == Loop::Scan)
             if (auto scan = tile::as_vector_scan(graph.fn, sizes)) return std::move(*scan);
         tile::FragmentRules rules = operand_rules();
         const bool split = plan_.schedule.split.contains(graph.name), back = graph::has_saved_states(plan_.program),

@@ -34,7 +34,10 @@ class Arrivals {
         for (In& in : inputs_)
             while (in.at > 0 && held_[index(in.at - 1)] + floats(in.value) <= most)
                 held_[index(--in.at)] += floats(in.value);
-        return {in_order(), most_held() <= kTwoTasks ? 2 : most_held() <= kOneTask ? 1 : 0};
+        std::int64_t again = 0;
+        for (const In& in : inputs_)
+            if (index(in.value) >= held_.size()) again += floats(in.value);
+        return {in_order(), most_held() <= kTwoTasks ? 2 : most_held() <= kOneTask ? 1 : 0, again};
     }
 
   private:

@@ -46,6 +46,7 @@ ir::Function frugal(const ir::Function& fn, bool split, bool far);
 struct Arrived {
     ir::Function fn;
     int tasks;  ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
+    std::int64_t again;  ///< floats of inputs that are loaded more than once, each time but the first
 };
 Arrived with_arrivals(ir::Function fn, bool split, bool far);
 /// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all

@@ -111,12 +111,13 @@ class Frugal {
     /// The best to be found: if it fits, one in which copies to shared memory free registers.
     Function searched() {
         const Order plain = order_of_room();
-        if (plain.excess == 0) return arranged(plain).fn;
+        if (plain.excess == 0) return arranged(with_fewer_loads(plain)).fn;
         copies_early_ = true;
         if (const Order early = order_of_room(); early.excess < plain.excess)
-            if (const Arrived arrived = arranged(improved(early)); arrived.tasks > 0) return arrived.fn;
+            if (const Arrived arrived = arranged(with_fewer_loads(improved(early))); arrived.tasks > 0)
+                return arrived.fn;
         copies_early_ = false;
-        return arranged(improved(plain)).fn;
+        return arranged(with_fewer_loads(improved(plain))).fn;
     }
 
   private:
@@ -176,23 +177,60 @@ class Frugal {
         constexpr std::int64_t kOperations = 600'000, kMostTries = 4000, kInVain = 1000, kMostVisits = 3'000'000;
         const std::int64_t tries = std::min(kMostTries, kOperations / fn_.size());
         std::uint32_t seed = 1;
-        const auto below = [&](std::size_t count) {
-            seed = seed * 1664525u + 1013904223u;
-            return static_cast<std::ptrdiff_t>((seed >> 8) % count);
-        };
         std::int64_t in_vain = 0;
         visits_ = 0;
         for (std::int64_t n = 0; n < tries && in_vain < kInVain && visits_ < kMostVisits && best.excess > 0; ++n) {
             std::vector<ValueId> ends = best.ends;
-            const auto from = ends.begin() + below(ends.size()), to = ends.begin() + below(ends.size());
-            if (from < to) std::rotate(from, from + 1, to + 1);
-            else std::rotate(to, from, from + 1);
+            move_one(ends, seed);
             Order tried = in_order(ends, best.excess);
             const bool less = tried.excess < best.excess, equal = tried.excess == best.excess;
             in_vain = less ? 0 : in_vain + 1;
             if (less ? arranged(tried).tasks >= tasks : equal && tried.floats <= best.floats) best = std::move(tried);
         }
         return best;
+    }
+
+    /// Of orders that take no more registers, one for which fewer inputs come again: products, too, are moved. Worse
+    /// ones are gone on from, ever less so, as the way to a better order often leads through them.
+    Order with_fewer_loads(Order best) {
+        constexpr std::int64_t kOperations = 200'000, kMostTries = 1500, kRounds = 3, kMostWorse = 4096;  // floats
+        Arrived arrived = arranged(best);
+        const int tasks = arrived.tasks;
+        const std::int64_t most_excess = best.excess, tries = std::min(kMostTries, kOperations / fn_.size()) / kRounds;
+        std::int64_t least = arrived.again;
+        std::vector<ValueId> ends = with_products(best);
+        if (in_order(ends, most_excess).excess > most_excess) ends = best.ends;
+        std::uint32_t seed = 1;
+        for (std::int64_t round = 0; round < kRounds; ++round) {
+            if (round > 0) ends = best.ends;
+            std::int64_t now = least;
+            for (std::int64_t n = 0; n < tries && least > 0; ++n) {
+                std::vector<ValueId> moved = ends;
+                for (std::int64_t moves = 1 + n % 2; moves > 0; --moves) move_one(moved, seed);
+                Order tried = in_order(moved, most_excess);
+                if (tried.excess > most_excess) continue;
+                arrived = arranged(tried);
+                if (arrived.tasks < tasks || arrived.again > now + kMostWorse * (tries - n) / tries) continue;
+                ends = std::move(moved), now = arrived.again;
+                if (now < least) best = std::move(tried), least = now;
+            }
+        }
+        return best;
+    }
+    [[nodiscard]] std::vector<ValueId> with_products(const Order& order) const {
+        std::vector<ValueId> ends;
+        for (const ValueId v : order.operations)
+            if (is_end(v) || ir::is_matmul(fn_.op(v).code)) ends.push_back(v);
+        return ends;
+    }
+    static void move_one(std::vector<ValueId>& ends, std::uint32_t& seed) {
+        const auto any = [&] {
+            seed = seed * 1664525u + 1013904223u;
+            return ends.begin() + static_cast<std::ptrdiff_t>((seed >> 8) % ends.size());
+        };
+        const auto from = any(), to = any();
+        if (from < to) std::rotate(from, from + 1, to + 1);
+        else std::rotate(to, from, from + 1);
     }
 
     void finish(ValueId end, Order& order) {
