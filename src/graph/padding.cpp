@@ -22,18 +22,21 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Range {
     double least = -kInfinity, most = kInfinity;
     bool scaled = false;  ///< zeros times numbers that may be infinite, where the program's own results are
+    bool wild = false;    ///< it may be no number
 
-    [[nodiscard]] bool is_zero() const { return least == 0 && most == 0; }
+    [[nodiscard]] bool is_zero() const { return least == 0 && most == 0 && !wild; }
+    [[nodiscard]] bool is_lowest() const { return most == -kInfinity; }
     [[nodiscard]] bool has_zero() const { return least <= 0 && most >= 0; }
     [[nodiscard]] bool is_point() const { return least == most && std::isfinite(least); }
     [[nodiscard]] bool is_bounded() const { return std::isfinite(least) && std::isfinite(most); }
 };
 using Ranges = std::vector<Range>;
 
-constexpr Range kZero{0, 0}, kUnit{0, 1}, kZeroScaled{0, 0, true};
+constexpr Range kZero{0, 0}, kUnit{0, 1}, kZeroScaled{0, 0, true}, kLowestRange{-kInfinity, -kInfinity},
+    kWild{-kInfinity, kInfinity, false, true};
 
 Range hull(const Range& a, const Range& b) {
-    return {std::min(a.least, b.least), std::max(a.most, b.most), a.scaled || b.scaled};
+    return {std::min(a.least, b.least), std::max(a.most, b.most), a.scaled || b.scaled, a.wild || b.wild};
 }
 
 /// Of sums of any number of such numbers.
@@ -101,8 +104,8 @@ std::optional<Range> unary(Opcode code, const Range& x, bool data) {
 }
 
 std::optional<Range> binary(Opcode code, const Range& a, const Range& b) {
-    if (code == Opcode::Add) return Range{a.least + b.least, a.most + b.most};
-    if (code == Opcode::Sub) return Range{a.least - b.most, a.most - b.least};
+    if (code == Opcode::Add) return a.is_lowest() || b.is_lowest() ? kLowestRange : Range{a.least + b.least, a.most + b.most};
+    if (code == Opcode::Sub) return a.is_lowest() ? kLowestRange : Range{a.least - b.most, a.most - b.least};
     if (code == Opcode::Mul) return product(a, b);
     if (code == Opcode::Maximum) return Range{std::max(a.least, b.least), std::max(a.most, b.most)};
     if (code == Opcode::Minimum) return Range{std::min(a.least, b.least), std::min(a.most, b.most)};
@@ -110,6 +113,7 @@ std::optional<Range> binary(Opcode code, const Range& a, const Range& b) {
         if (a.is_zero()) return kZero;
         return product(a, b.least > 0 ? Range{0, 1 / b.least} : Range{1 / b.most, 0});
     }
+    if (code == Opcode::Lt && a.least >= b.most) return kZero;
     if (ir::info(code).kind == ir::OpInfo::Kind::Compare) return kUnit;
     return std::nullopt;
 }
@@ -122,19 +126,23 @@ bool may_be_undefined(Opcode code, const Range& a, const Range& b) {
 
 class Padding {
   public:
-    Padding(const Function& fn, const std::string& axis) : fn_(fn), axis_(axis) {}
+    Padding(const Function& fn, const std::string& axis, std::int64_t size)
+        : fn_(fn), axis_(axis), size_(static_cast<double>(size)) {}
 
-    std::optional<ValueId> run() {
+    std::optional<Spoilt> run() {
+        const auto results = std::ssize(fn_.results);
         for (ValueId v = 0; v < fn_.size(); ++v) {
-            const std::optional<Range> range = range_of(v);
+            std::optional<Range> range = range_of(v);
+            if (range && !has_axis(v)) range->wild = false;
             const bool touched = has_axis(v) || any_has_axis(fn_.op(v));
-            if (touched && !range) return v;
+            if (touched && !range) return Spoilt{v, results + fn_.size() - v};
             ranges_.push_back(range.value_or(Range{}));
         }
-        for (const ir::Result& r : fn_.results)
-            if (has_axis(r.value) &&
-                (fn_.op(r.value).type.rank() > 2 || (r.role != Role::Input && !at(r.value).is_zero())))
-                return r.value;
+        for (std::int64_t i = 0; i < results; ++i) {
+            const ir::Result& r = fn_.results[static_cast<std::size_t>(i)];
+            const bool stays = r.role == Role::Input || at(r.value).is_zero();
+            if (has_axis(r.value) && (fn_.op(r.value).type.rank() > 2 || !stays)) return Spoilt{r.value, results - i};
+        }
         return std::nullopt;
     }
 
@@ -152,16 +160,24 @@ class Padding {
     [[nodiscard]] bool any_has_axis(const Op& op) const {
         return std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return has_axis(a); });
     }
-    /// nullopt: nothing is known.
+    /// nullopt: it may spoil what lies before the end.
     [[nodiscard]] std::optional<Range> range_of(ValueId v) const {
+        const Op& op = fn_.op(v);
+        const bool wild = std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return at(a).wild; });
+        auto range = ir::along(op.code) == Along::Pointwise ? pointwise(v) : of_places(v);
+        if (range && wild && op.code != Opcode::Where) range->wild = true;
+        return range;
+    }
+
+    [[nodiscard]] std::optional<Range> of_places(ValueId v) const {
         const Op& op = fn_.op(v);
         switch (ir::along(op.code)) {
             case Along::Leaf:
                 return leaf(v);
             case Along::Place:
-                return op.code == Opcode::Identity ? kUnit : Range{0, kInfinity};
+                return op.code == Opcode::Identity ? kUnit : Range{has_axis(v) ? end_of(op.type.shape[0]) : 0, kInfinity};
             case Along::Pointwise:
-                return pointwise(v);
+                break;
             case Along::Triangle:
                 return hull(at(op.args[0]), kZero);
             case Along::Copied:
@@ -176,8 +192,10 @@ class Padding {
                     return op.attrs.start < 0 ? std::nullopt : std::optional(Range{});
                 return at(op.args[0]);
             case Along::Cut:
+                return is_axis(op.args[0], op.attrs.dim) && !takes_turns(op) ? std::nullopt
+                                                                             : std::optional(at(op.args[0]));
             case Along::Repeated:
-                return is_axis(op.args[0], op.attrs.dim) ? std::nullopt : std::optional(at(op.args[0]));
+                return at(op.args[0]);
             case Along::Joined:
                 return joined(op);
             case Along::Reduced:
@@ -206,6 +224,7 @@ class Padding {
         return has_axis(v) ? kZero : Range{};
     }
 
+    /// What may be no number stays where it is.
     [[nodiscard]] std::optional<Range> pointwise(ValueId v) const {
         const Op& op = fn_.op(v);
         bool scaled = false;
@@ -213,27 +232,40 @@ class Padding {
             if (has_axis(a) && count(a) != count(v)) return std::nullopt;  // along one of two such axes
             if (has_axis(a) && at(a).scaled) scaled = true;
         }
+        if (op.code == Opcode::Where) return where(op);
         const Linear linear = ir::linear(op.code);
-        if (scaled && linear == Linear::Opaque) return std::nullopt;
+        if (scaled && linear == Linear::Opaque) return kWild;
         if (op.args.size() == 1) {
-            auto range =
-                linear == Linear::Same ? std::optional(at(op.args[0])) : unary(op.code, at(op.args[0]), !has_axis(v));
-            if (range) range->scaled = scaled;
+            Range range = linear == Linear::Same ? at(op.args[0])
+                                                 : unary(op.code, at(op.args[0]), !has_axis(v)).value_or(kWild);
+            range.scaled = scaled;
             return range;
         }
-        if (op.code == Opcode::Where) return hull(at(op.args[1]), at(op.args[2]));
-        auto range = op.code == Opcode::Div && !has_axis(op.args[1]) && at(op.args[0]).is_zero()
-                         ? std::optional(Range{0, 0})
-                         : binary(op.code, at(op.args[0]), at(op.args[1]));
-        if (!range) return std::nullopt;
-        range->scaled = scaled || may_be_undefined(op.code, at(op.args[0]), at(op.args[1]));
+        const bool zero = op.code == Opcode::Div && !has_axis(op.args[1]) && at(op.args[0]).is_zero();
+        Range range = zero ? kZero : binary(op.code, at(op.args[0]), at(op.args[1])).value_or(kWild);
+        range.scaled = scaled || may_be_undefined(op.code, at(op.args[0]), at(op.args[1]));
         return range;
     }
+
+    [[nodiscard]] Range where(const Op& op) const {
+        const bool never = has_axis(op.args[0]) && at(op.args[0]).is_zero();
+        return never ? at(op.args[2]) : hull(at(op.args[1]), at(op.args[2]));
+    }
+
+    /// Elements at even distances, as many as there are in what lies before the end for each that lies behind it.
+    [[nodiscard]] bool takes_turns(const Op& slice) const {
+        const ir::Attrs& attrs = slice.attrs;
+        const Shape& from = fn_.op(slice.args[0]).type.shape;
+        const Dim &whole = from[static_cast<std::size_t>(attrs.dim < 0 ? attrs.dim + std::ssize(from) : attrs.dim)];
+        return slice.code == Opcode::Slice && attrs.step > 1 && whole.factor % attrs.step == 0 && attrs.start >= 0 &&
+               attrs.start < attrs.step && attrs.length == 0;
+    }
+    [[nodiscard]] double end_of(const Dim& d) const { return static_cast<double>(d.factor) * size_; }
 
     [[nodiscard]] std::optional<Range> joined(const Op& op) const {
         Range all = at(op.args[0]);
         for (const ValueId a : op.args) {
-            if (is_axis(a, op.attrs.dim)) return std::nullopt;
+            if (op.code != Opcode::Interleave && is_axis(a, op.attrs.dim)) return std::nullopt;
             all = hull(all, at(a));
         }
         return all;
@@ -246,13 +278,14 @@ class Padding {
             if (!along) return summed(x);
             return x.is_zero() ? std::optional(has_axis_but(op) ? x : Range{}) : std::nullopt;
         }
-        return along || x.scaled ? std::nullopt : std::optional(x);
+        if (x.scaled || (along && !x.is_lowest())) return std::nullopt;
+        return along ? Range{} : x;
     }
     /// Of h = decay h + x, row by row.
     [[nodiscard]] std::optional<Range> rows_stay_zero(ValueId v) const {
         const Op& op = fn_.op(v);
         const bool zeros = std::all_of(op.args.begin() + 1, op.args.end(), [&](ValueId a) { return at(a).is_zero(); });
-        return zeros && !is_axis(v, 0) ? std::optional(kZeroScaled) : std::nullopt;
+        return zeros && !at(op.args[0]).wild && !is_axis(v, 0) ? std::optional(kZeroScaled) : std::nullopt;
     }
 
     /// Whether what is reduced has the axis twice.
@@ -268,7 +301,7 @@ class Padding {
         const ValueId a = op.args[0], b = op.args[1];
         const int inner_a = op.attrs.trans_a ? 0 : 1, inner_b = op.attrs.trans_b ? 1 : 0;
         const bool zero_a = has_axis(a) && at(a).is_zero(), zero_b = has_axis(b) && at(b).is_zero();
-        if (is_axis(a, inner_a) && !zero_a && !zero_b) return std::nullopt;
+        if (is_axis(a, inner_a) && !(zero_a && !at(b).wild) && !(zero_b && !at(a).wild)) return std::nullopt;
         Range sum;  // rows behind the end are zeros, and so are columns
         if ((!is_axis(a, 1 - inner_a) || zero_a) && (!is_axis(b, 1 - inner_b) || zero_b) && has_axis(v))
             sum = kZeroScaled;
@@ -284,20 +317,21 @@ class Padding {
         const bool matrix = op.code == Opcode::DecayMatmul;
         if ((!matrix && op.code != Opcode::DecayApply) || is_axis(op.args[1], 0)) return std::nullopt;
         const Range &x = at(op.args[0]), &y = at(op.args[1]), &gates = at(op.args[2]);
-        if (gates.most > 0 || gates.scaled) return std::nullopt;
+        if (gates.most > 0 || gates.scaled || x.wild || y.wild || gates.wild) return std::nullopt;
         if (matrix) return x.is_zero() || y.is_zero() ? std::optional(Range{}) : std::nullopt;
         return y.is_zero() ? std::optional(kZeroScaled) : std::nullopt;
     }
 
     const Function& fn_;
     const std::string& axis_;
+    double size_;
     Ranges ranges_;
 };
 
 }  // namespace
 
-std::optional<ValueId> spoils_padding(const Function& program, const std::string& axis) {
-    return Padding(program, axis).run();
+std::optional<Spoilt> spoils_padding(const Function& program, const std::string& axis, std::int64_t size) {
+    return Padding(program, axis, size).run();
 }
 
 }  // namespace forge::graph

@@ -183,7 +183,7 @@ bool is_stabiliser(const Function& step, const std::string& state) {
 
 std::set<std::string> stabilisers(const ir::Definition& def) {
     std::set<std::string> found;
-    if (!def.derived || !def.step) return found;
+    if (!def.step) return found;
     for (const ir::StateDecl& state : def.states)
         if (is_stabiliser(*def.step, state.name)) found.insert(state.name);
     return found;

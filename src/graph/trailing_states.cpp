@@ -38,7 +38,7 @@ Function scans_without(const Function& program, const std::set<std::string>& som
     return dce(scans);
 }
 
-/// Whether the state is carried through maxima, as those are that keep exponents small.
+/// Whether the state is carried through maxima, and others are made with it, as those are that keep exponents small.
 bool keeps_maximum(const Function& program, const std::string& state) {
     std::vector<ir::ValueId> before;
     for (ir::ValueId v = 0; v < program.size(); ++v)
@@ -46,6 +46,10 @@ bool keeps_maximum(const Function& program, const std::string& state) {
             op.code == Opcode::Param && op.attrs.role == Role::Before && grad_name(op.attrs.name) == state)
             before.push_back(v);
     const auto follows = ir::depends_on(program, before);
+    const auto is_made_with_it = [&](const ir::Result& r) {
+        return r.role == Role::After && grad_name(r.name) != state && follows[static_cast<std::size_t>(r.value)];
+    };
+    if (std::none_of(program.results.begin(), program.results.end(), is_made_with_it)) return false;
     for (const ir::Result& r : program.results) {
         if (r.role != Role::After || grad_name(r.name) != state) continue;
         const auto needed = ir::needed_for(program, {r.value});

@@ -14,9 +14,9 @@ namespace forge::graph {
 
 /// Those that lack the axis, but for sums (graph::summed_states), of a program with saved states. Nothing if scans
 /// cannot be cut along the axis even so: other states need one of them, or mix the axis themselves.
-/// Nothing either if one carries the gradient of a maximum that is made of sums over the axis: outputs do not depend on
-/// what keeps exponents small, so that all terms cancel, and what products of 16-bit numbers leave of them would be
-/// summed over all later tokens.
+/// Nothing either if one carries the gradient of a maximum with which other states are made, as a sum over the axis:
+/// outputs do not depend on what keeps exponents small, so that all terms cancel, and what products of 16-bit numbers
+/// leave of them would be summed over all later tokens.
 ///
 /// `between`: what `made_between` names is not the scans' to make; `sums`: nor, perhaps, what needs no states.
 std::optional<std::set<std::string>> trailing_states(const ir::Function& program, const std::string& axis,

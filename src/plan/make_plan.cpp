@@ -106,7 +106,7 @@ class Planning {
             program = graph::with_log_norm(program, plan_.definition).value();
             plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
         }
-        refuse_spoilt(program);
+        program = with_masked_ends(std::move(program));
         if (s.epilogue && !graph::epilogue(program, s.tile_axis)) refuse(Reason::NoValueAxis);  // of this form of it
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
@@ -166,10 +166,17 @@ class Planning {
 
     [[nodiscard]] bool tiled() const { return plan_.schedule.tiles > 1; }
 
-    void refuse_spoilt(const ir::Function& program) const {
-        for (const auto& [axis, size] : plan_.schedule.padded)
-            if (const auto spoils = graph::spoils_padding(program, axis))
-                refuse(Reason::SpoiltPadding, axis, plan_.sizes.at(axis), size, ir::described(program, *spoils));
+    /// Behind the ends of padded axes nothing stands that would spoil what lies before them.
+    [[nodiscard]] ir::Function with_masked_ends(ir::Function program) const {
+        for (const auto& [axis, held] : plan_.schedule.padded) {
+            const std::int64_t size = plan_.sizes.at(axis);
+            const auto spoils = graph::spoils_padding(program, axis, size);
+            if (!spoils) continue;
+            auto masked = graph::with_masked_ends(program, axis, size);
+            if (!masked) refuse(Reason::SpoiltPadding, axis, size, held, ir::described(program, spoils->value));
+            program = passes_.run(ir::Pass::MaskEnds, [&] { return std::move(*masked); });
+        }
+        return program;
     }
 
     /// Sums of logarithms are nothing that 16 bits could pass on.

@@ -13,6 +13,7 @@
 #include "graph/summary.h"
 #include "ir/text.h"
 #include "plan/homes.h"
+#include "support/reasons.h"
 
 namespace forge::plan {
 namespace {
@@ -62,8 +63,9 @@ class Placement : Homes {
     }
 
     static void check_parallel(const KernelGraph& kernel, const std::string& axis) {
-        if (!are_parallel(kernel.fn, axis))
-            throw InternalError(fmt::format("place: {} is not made by parts of {}", kernel.name, axis));
+        for (ValueId v = 0; v < kernel.fn.size(); ++v)
+            if (!graph::is_parallel(kernel.fn, kernel.fn.op(v), axis))
+                refuse(Reason::SumsOfParts, ir::described(kernel.fn, v), axis);
     }
 
     /// Whether all of a kernel can be made part by part of the axis along which outputs are cut.

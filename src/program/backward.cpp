@@ -1,10 +1,12 @@
 #include "program/backward.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "forge/error.h"
 #include "frontend/join.h"
+#include "graph/derive.h"
 #include "graph/gradient.h"
 #include "graph/passes.h"
 #include "graph/pipeline.h"
@@ -30,20 +32,47 @@ ir::Definition without_gradients_of(const std::set<std::string>& states, ir::Def
     return interface;
 }
 
+/// The program of a definition's chunks, in a form that has gradients.
+ir::Function program_of(const ir::Definition& def, const ir::PassRunner& passes) {
+    const ir::Function joined = passes.run(ir::Pass::Join, [&] { return frontend::join(def); });
+    return graph::differentiable(joined, passes);
+}
+
+/// A program, and by value whether nothing passes back through it, as it only keeps exponents small.
+struct WithConstants {
+    ir::Function program;
+    std::vector<bool> constant;
+};
+/// … with phases that follow from the step, of which that is known whatever the definition's own ones are. Nothing if
+/// the step does not show it.
+std::optional<WithConstants> with_constants(ir::Definition def, const std::set<std::string>& stabilisers,
+                                            const ir::PassRunner& passes) {
+    if (stabilisers.empty()) return std::nullopt;
+    if (!def.derived) try {
+            def = graph::derive(def);
+        } catch (const CompileError&) {
+            return std::nullopt;
+        }
+    ir::Function program = program_of(def, passes);
+    std::vector<bool> constant = graph::stabilising_maxima(program, stabilisers);
+    if (constant.empty()) return std::nullopt;
+    return WithConstants{std::move(program), std::move(constant)};
+}
+
 }  // namespace
 
 Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes, const std::set<std::string>* of,
                      bool to_inputs) {
     ir::Definition interface = graph::gradient_interface(def, of);
-    const ir::Function joined = passes.run(ir::Pass::Join, [&] { return frontend::join(def); });
-    ir::Function program = graph::differentiable(joined, passes);
-    std::vector<bool> constant;  // values without gradients
+    std::optional<WithConstants> kept;
     if (to_inputs) {
         interface = without_gradients_of_states(std::move(interface), def);
         const std::set<std::string> stabilisers = graph::stabilisers(def);
-        constant = graph::stabilising_maxima(program, stabilisers);
-        if (!constant.empty()) interface = without_gradients_of(stabilisers, std::move(interface));
+        kept = with_constants(def, stabilisers, passes);
+        if (kept) interface = without_gradients_of(stabilisers, std::move(interface));
     }
+    if (!kept) kept = WithConstants{program_of(def, passes), {}};
+    auto& [program, constant] = *kept;
     ir::Function adjoint =
         passes.run(ir::Pass::Gradient, [&] { return graph::gradient_with_states(program, def, interface, constant); });
     return {std::move(interface), std::move(program), graph::optimize_gradient(std::move(adjoint), passes)};

@@ -110,7 +110,8 @@ class Assembly {
     [[nodiscard]] const Maker& maker() const { return m_; }
 
     std::int64_t size(const std::string& axis) {
-        if (m_.blocks) return std::int64_t{64} * (1 + m_.d.pick("size." + axis, {6, 2, 0.1}));
+        constexpr std::int64_t kOfBlocks[] = {64, 128, 192, 96, 60};  // the last two are padded
+        if (m_.blocks) return kOfBlocks[m_.d.pick("size." + axis, {6, 2, 0.1, 0.7, 0.5})];
         return elementwise() ? kSmallSizes[m_.d.pick("size." + axis, {3, 3, 1, 1, 1})]
                              : kSizes[m_.d.pick("size." + axis, {2, 8, 2, 1, 1, 1.5, 1, 0.5, 1, 0.8})];
     }

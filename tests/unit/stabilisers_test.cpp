@@ -83,5 +83,15 @@ TEST(Stabilisers, HaveNoGradientsToInputs) {
     EXPECT_TRUE(module.entry("backward").tensors.state("grad_m"));
 }
 
+// Whatever the phases of a definition's own are, its step shows that nothing passes back, and phases follow from it.
+TEST(Stabilisers, HaveNoGradientsWhereTheDefinitionHasPhasesOfItsOwn) {
+    ir::Definition def = graph::with_phases(program_named("stabilised_mlstm").make().define());
+    def.derived = false;
+    const program::Module module(def, BF16);
+    const program::EntryPoint& made = module.entry("backward to inputs");
+    EXPECT_FALSE(made.tensors.state("grad_m"));
+    for (const ir::Op& op : made.optimised.ops) EXPECT_NE(op.attrs.name, "grad_m");
+}
+
 }  // namespace
 }  // namespace forge::tests

@@ -32,6 +32,8 @@ TEST(TrailingStates, LackTheAxisAndAreReadByNoOthers) {
     EXPECT_EQ(trailing("trapezoidal", "V"), Names{"grad_last_k"});
     // What m does to the outputs cancels, and what rounding leaves of it would be summed over all tokens.
     EXPECT_EQ(trailing("stabilised_mlstm", "V"), std::nullopt);
+    // Nothing cancels where no other state is made with the maximum.
+    EXPECT_EQ(trailing("running_maximum", "V"), Names{"grad_m"});
     // The gradients of its keys sum over the states' rows, as the read that they are of does.
     EXPECT_EQ(trailing("delta_net", "K"), std::nullopt);
 }

@@ -48,6 +48,8 @@ class VectorScan {
   private:
     [[nodiscard]] std::int64_t numbers(ValueId v) const { return tile::numbers_of(fn_.op(v).type); }
     [[nodiscard]] bool arrives(ValueId v) const { return tile::arrives_with_chunk(fn_, v); }
+    /// Which lies in memory as 0 or 1.
+    [[nodiscard]] bool is_truth(ValueId v) const { return fn_.op(v).type.dtype == DType::Bool; }
     /// Numbers of the longest vector, but for spills of which threads read one number.
     [[nodiscard]] std::int64_t longest() const {
         std::int64_t most = 1;
@@ -140,13 +142,15 @@ class VectorScan {
         for (const ir::Result& r : fn_.results)
             if (r.role == Role::Spill)
                 out_.line("store_spilled<{}>({}, j, {});", numbers(r.value), transfers_.spill_pointer(r.name, "block"),
-                          text(r.value));
+                          is_truth(r.value) ? fmt::format("mask_to_float({})", text(r.value)) : text(r.value));
         keep();
         out_.line("row {0}= kChunk, block {0}= call.heads;", direction_.sign());
         out_.close();
     }
     void compute(ValueId v) {
         const Op& op = fn_.op(v);
+        if (arrives(v) && is_truth(v))
+            return out_.line("const auto {0} = ne({0}_then[n], broadcast_pair(0.0f));", c_.name(v));
         if (arrives(v)) return out_.line("const pair {0} = {0}_then[n];", c_.name(v));
         if (op.args.empty()) return;
         std::vector<std::string> operands;
