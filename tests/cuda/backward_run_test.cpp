@@ -320,6 +320,12 @@ INSTANTIATE_TEST_SUITE_P(ToInputs, BackwardKernels,
                                          Example{"stabilised_mlstm", F16, 60, 100, "fused", "backward to inputs"}),
                          name_of);
 
+// Features of the zeros behind an axis's end are no zeros, and are replaced.
+INSTANTIATE_TEST_SUITE_P(MaskedEnds, BackwardKernels,
+                         testing::Values(Example{"normalised", BF16, 96, 60}, Example{"longhorn", BF16, 60, 100},
+                                         Example{"mesa_diagonal", BF16, 96, 96}, Example{"two_readings", F16, 96, 96}),
+                         name_of);
+
 // Operands of two parts, 16 bits of each float.
 INSTANTIATE_TEST_SUITE_P(OfFloats, BackwardKernels,
                          testing::Values(Example{"linear_attention", F32, 128, 128},
@@ -340,7 +346,8 @@ INSTANTIATE_TEST_SUITE_P(TrailingStates, BackwardKernels,
                                          Example{"shifted_pairs", BF16, 128,
                                                  128},  // of whose last rows kernels read parts
                                          Example{"trapezoidal", BF16, 128, 128}, Example{"two_readings", BF16, 64, 128},
-                                         Example{"gated_slots", F16, 64, 64}, Example{"mesa_diagonal", BF16, 64, 128}),
+                                         Example{"gated_slots", F16, 64, 64}, Example{"mesa_diagonal", BF16, 64, 128},
+                                         Example{"running_maximum", BF16, 64, 128}),
                          name_of);
 
 // Gradients of outputs that sum over values take a kernel between the two scans.

@@ -606,7 +606,11 @@ TEST_P(PaddedAxes, DoWhatTheRecurrenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Some, PaddedAxes,
                          testing::Values(Example{"gated_delta_net", BF16, 96, 96}, Example{"normalised", BF16, 64, 33},
-                                         Example{"shifted_pairs", BF16, 20, 96}, Example{"rwkv6", F16, 100, 33}),
+                                         Example{"shifted_pairs", BF16, 20, 96}, Example{"rwkv6", F16, 100, 33},
+                                         // of which features of zeros are no zeros
+                                         Example{"normalised", BF16, 96, 60}, Example{"two_readings", BF16, 96, 96},
+                                         Example{"longhorn", F16, 60, 100}, Example{"gated_slots", BF16, 96, 96},
+                                         Example{"turned_pairs", BF16, 48, 96}),
                          [](const auto& test) {
                              return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype),
                                                 test.param.k, test.param.v);
