@@ -35,10 +35,6 @@ struct Context {
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
     /// Whether the threads of a block hold it (tile/held.h), or a view of what they hold.
     [[nodiscard]] bool is_held(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Held; }
-    [[nodiscard]] std::string held_type(ir::ValueId v) const {
-        const ir::Type& type = fn.op(v).type;
-        return fmt::format("Held<{}, {}>", tile::size_of(type, 0), tile::size_of(type, 1));
-    }
     [[nodiscard]] bool is_fragment(ir::ValueId v) const {
         return fn.op(v).layout->space == ir::Layout::Space::Fragment ||
                fn.op(v).layout->space == ir::Layout::Space::Transposed;

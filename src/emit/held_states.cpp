@@ -1,6 +1,7 @@
 #include "emit/held_states.h"
 
 #include "emit/coming.h"
+#include "emit/loops.h"
 
 namespace forge::emit {
 namespace {
@@ -85,7 +86,7 @@ void HeldStates::ask_for_all(const char* line) const {
 
 void HeldStates::take(ValueId v) {
     c_.next("take " + c_.name(v), {kernel::registers(coming(v))}, {kernel::registers(c_.name(v))});
-    c_.out.line("{} {} = {}.take();", c_.held_type(v), c_.name(v), coming(v));
+    c_.out.line("{} {} = {}.take();", held_type(c_.fn.op(v).type), c_.name(v), coming(v));
 }
 
 }  // namespace forge::emit

@@ -260,7 +260,7 @@ class KernelWriter {
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
             if (c_.is_held(v) && op.code != Opcode::Param && !ir::is_view(op.code))
-                out_.line("{} {};", c_.held_type(v), c_.name(v));
+                out_.line("{} {};", held_type(c_.fn.op(v).type), c_.name(v));
             if (!c_.in_tile(v) || ir::is_view(op.code)) continue;
             const auto state = states.find(op.layout->offset);
             const bool stays = transfers_.stays_in_memory(v);
@@ -442,6 +442,8 @@ class KernelWriter {
             out_.line("transpose<{}, {}, {}, {}>({}, {});", size_of(op.type, 1), size_of(op.type, 0),
                       fn_.op(base).layout->strides[1], op.layout->strides[0], tile_pointer(fn_, base, c_.names),
                       c_.name(v));
+        } else if (op.code == Opcode::Concat && c_.is_held(v)) {
+            write_joined(out_, fn_, v, c_.names);
         } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
                    op.code == Opcode::Identity || op.code == Opcode::Arange) {
             write_loops(out_, fn_, v, c_.names,

@@ -132,12 +132,32 @@ class LoopNest {
         out.close();
     }
 
-    [[nodiscard]] std::string held(ValueId v) const { return names_[static_cast<std::size_t>(v)] + ".x[n]"; }
+    /// Of a part of rows, what the thread holds of the whole that far on.
+    [[nodiscard]] std::string held(ValueId v) const {
+        std::string at = "n";
+        for (; fn_.op(v).code == Opcode::Part; v = fn_.op(v).args[0])
+            if (const std::int64_t start = fn_.op(v).attrs.start; start > 0)
+                at += fmt::format(" + {} * {}::kSteps", start, held_type(fn_.op(v).type));
+        return fmt::format("{}.x[{}]", names_[static_cast<std::size_t>(v)], at);
+    }
 
+  public:
+    void write_joined(Writer& out) {
+        const auto& parts = fn_.op(root_).args;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const std::string part = held_type(fn_.op(parts[i]).type);
+            out.put("#pragma unroll");
+            out.open(fmt::format("for (int n = 0; n < {}::kSteps; ++n)", part));
+            out.line("{}.x[n + {} * {}::kSteps] = {};", names_[static_cast<std::size_t>(root_)], i, part,
+                     held(parts[i]));
+            out.close();
+        }
+    }
+
+  private:
     /// What a thread holds, vector by vector.
     void write_held(Writer& out) {
-        const ir::Type& type = fn_.op(root_).type;
-        const std::string held = fmt::format("Held<{}, {}>", size_of(type, 0), size_of(type, 1));
+        const std::string held = held_type(fn_.op(root_).type);
         out.put("#pragma unroll");
         out.open(fmt::format("for (int n = 0, self = thread(); n < {}::kSteps; ++n)", held));
         out.line("[[maybe_unused]] const int i0 = {0}::row(self, n), j = {0}::column(self);", held);
@@ -214,6 +234,7 @@ class LoopNest {
         if (op.code == Opcode::Identity)
             return name(v, fmt::format("eye({}, j)", variable(rank_ - 2)), rank_, n + "_j");
         if (op.code == Opcode::Arange) return name(v, "count_from(j)", rank_, n + "_j");
+        if (ir::is_matmul(op.code)) return name(v, outer_product(op), rank_, n + "_j");
         std::vector<std::string> args;
         int depth = 0;
         for (const ValueId a : op.args) {
@@ -226,6 +247,17 @@ class LoopNest {
             args.insert(args.end(), {variable(rank_ - 2), "j", std::to_string(op.attrs.diagonal)});
         }
         return name(v, expression(fn_, op, args), depth, n + "_j");
+    }
+
+    /// Of vectors in tiles, the numbers where the loop is.
+    [[nodiscard]] std::string outer_product(const Op& op) const {
+        const int rows = op.attrs.trans_a ? 1 : 0, depth = 1 - rows, columns = op.attrs.trans_b ? 0 : 1;
+        const auto stride = [&](std::size_t arg, int axis) {
+            return fn_.op(op.args[arg]).layout->strides[static_cast<std::size_t>(axis)];
+        };
+        return fmt::format("outer_product<{}, {}, {}, {}, {}>({}, {}, i0, j)", size_of(fn_.op(op.args[0]).type, depth),
+                           stride(0, rows), stride(0, depth), stride(1, 1 - columns), stride(1, columns),
+                           tile_pointer(fn_, op.args[0], names_), tile_pointer(fn_, op.args[1], names_));
     }
 
     Known name(ValueId v, const std::string& text, int depth, const std::string& variable_name) {
@@ -246,6 +278,8 @@ class LoopNest {
 };
 
 }  // namespace
+
+std::string held_type(const ir::Type& type) { return fmt::format("Held<{}, {}>", size_of(type, 0), size_of(type, 1)); }
 
 std::string tile_pointer(const Function& fn, ValueId v, const std::vector<std::string>& names) {
     const ValueId base = tile::buffer_of(fn, v);
@@ -268,6 +302,10 @@ void write_loops(Writer& out, const Function& fn, ValueId root, const std::vecto
     out.open("");
     LoopNest(fn, root, names, walk).write(out);
     out.close();
+}
+
+void write_joined(Writer& out, const Function& fn, ValueId joined, const std::vector<std::string>& names) {
+    LoopNest(fn, joined, names, Walk::Held).write_joined(out);
 }
 
 }  // namespace forge::emit

@@ -24,6 +24,12 @@ enum class Walk : std::uint8_t {
 void write_loops(Writer& out, const ir::Function& fn, ir::ValueId root, const std::vector<std::string>& names,
                  Walk walk);
 
+/// Writes the loops that put what threads hold of a matrix's parts, one below the other, into what they hold of it.
+void write_joined(Writer& out, const ir::Function& fn, ir::ValueId joined, const std::vector<std::string>& names);
+
+/// The type of what a thread holds of a matrix (device/cuda/portable/held.h).
+std::string held_type(const ir::Type& type);
+
 /// The tensors that a row loop reads and writes where they lie: the names of their `Rows`, by value.
 using RowTensors = std::map<ir::ValueId, std::string>;
 

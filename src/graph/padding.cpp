@@ -104,7 +104,8 @@ std::optional<Range> unary(Opcode code, const Range& x, bool data) {
 }
 
 std::optional<Range> binary(Opcode code, const Range& a, const Range& b) {
-    if (code == Opcode::Add) return a.is_lowest() || b.is_lowest() ? kLowestRange : Range{a.least + b.least, a.most + b.most};
+    if (code == Opcode::Add)
+        return a.is_lowest() || b.is_lowest() ? kLowestRange : Range{a.least + b.least, a.most + b.most};
     if (code == Opcode::Sub) return a.is_lowest() ? kLowestRange : Range{a.least - b.most, a.most - b.least};
     if (code == Opcode::Mul) return product(a, b);
     if (code == Opcode::Maximum) return Range{std::max(a.least, b.least), std::max(a.most, b.most)};
@@ -175,7 +176,8 @@ class Padding {
             case Along::Leaf:
                 return leaf(v);
             case Along::Place:
-                return op.code == Opcode::Identity ? kUnit : Range{has_axis(v) ? end_of(op.type.shape[0]) : 0, kInfinity};
+                return op.code == Opcode::Identity ? kUnit
+                                                   : Range{has_axis(v) ? end_of(op.type.shape[0]) : 0, kInfinity};
             case Along::Pointwise:
                 break;
             case Along::Triangle:
@@ -236,8 +238,8 @@ class Padding {
         const Linear linear = ir::linear(op.code);
         if (scaled && linear == Linear::Opaque) return kWild;
         if (op.args.size() == 1) {
-            Range range = linear == Linear::Same ? at(op.args[0])
-                                                 : unary(op.code, at(op.args[0]), !has_axis(v)).value_or(kWild);
+            Range range =
+                linear == Linear::Same ? at(op.args[0]) : unary(op.code, at(op.args[0]), !has_axis(v)).value_or(kWild);
             range.scaled = scaled;
             return range;
         }
@@ -256,7 +258,7 @@ class Padding {
     [[nodiscard]] bool takes_turns(const Op& slice) const {
         const ir::Attrs& attrs = slice.attrs;
         const Shape& from = fn_.op(slice.args[0]).type.shape;
-        const Dim &whole = from[static_cast<std::size_t>(attrs.dim < 0 ? attrs.dim + std::ssize(from) : attrs.dim)];
+        const Dim& whole = from[static_cast<std::size_t>(attrs.dim < 0 ? attrs.dim + std::ssize(from) : attrs.dim)];
         return slice.code == Opcode::Slice && attrs.step > 1 && whole.factor % attrs.step == 0 && attrs.start >= 0 &&
                attrs.start < attrs.step && attrs.length == 0;
     }

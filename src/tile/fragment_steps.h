@@ -45,7 +45,7 @@ ir::Function frugal(const ir::Function& fn, bool split, bool far);
 /// then fit on a multiprocessor, or, of split matrices, one.
 struct Arrived {
     ir::Function fn;
-    int tasks;  ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
+    int tasks;           ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
     std::int64_t again;  ///< floats of inputs that are loaded more than once, each time but the first
 };
 Arrived with_arrivals(ir::Function fn, bool split, bool far);

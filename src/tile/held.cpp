@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tile/lower.h"
 
@@ -20,18 +21,31 @@ constexpr std::int64_t kLeastSize = 8;   ///< of an axis, below which a matrix i
 constexpr std::int64_t kMostDepth = 16;  ///< of an outer product
 constexpr std::int64_t kMostRows = 8;    ///< vectors that one product has
 
+/// Side by side, as reductions take powers of two.
+std::int64_t lanes_of(std::int64_t columns) {
+    std::int64_t lanes = 1;
+    while (lanes * kWidth < columns) lanes *= 2;
+    return lanes;
+}
+
 bool is_state(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
 
-/// The values of one shape that states have.
+/// The values of one shape that states have, and of equal parts of their rows, which threads hold one after the other.
 class Matrices {
   public:
-    Matrices(const Function& fn, const std::vector<std::vector<ValueId>>& users, Shape shape)
-        : fn_(fn), users_(users), shape_(std::move(shape)) {}
+    Matrices(const Function& fn, const std::vector<std::vector<ValueId>>& users, Shape shape, int threads)
+        : fn_(fn), users_(users), shape_(std::move(shape)) {
+        for (const Op& op : fn.ops)
+            if (op.code == Opcode::Part && op.attrs.dim == 0 && fn.op(op.args[0]).type.shape == shape_ &&
+                holds_parts(op.type, threads))
+                of_part_ = op.type.shape;
+    }
 
     [[nodiscard]] bool has(ValueId v) const {
         const Op& op = fn_.op(v);
+        if (of_part_ && op.type.shape == *of_part_) return ir::is_elementwise(op.code) || is_part(op);
         return op.type.shape == shape_ && (is_state(op) || ir::is_elementwise(op.code) || op.code == Opcode::Copy ||
-                                           (ir::is_matmul(op.code) && depth_of(op) <= kMostDepth));
+                                           is_joined(op) || (ir::is_matmul(op.code) && depth_of(op) <= kMostDepth));
     }
 
     /// Empty: they can be held.
@@ -50,6 +64,20 @@ class Matrices {
     }
 
   private:
+    /// Whether each thread's rows of a part are a run of those that it holds of the whole, in the same order.
+    static bool holds_parts(const ir::Type& part, int threads) {
+        const std::int64_t floats = held_floats(size_of(part, 0), size_of(part, 1), threads);
+        return floats > 0 && floats * threads == size_of(part, 0) * lanes_of(size_of(part, 1)) * kWidth &&
+               floats % (kWidth * kWidth) == 0;
+    }
+    [[nodiscard]] bool is_part(const Op& op) const {
+        return op.code == Opcode::Part && op.attrs.dim == 0 && fn_.op(op.args[0]).type.shape == shape_;
+    }
+    [[nodiscard]] bool is_joined(const Op& op) const {
+        return op.code == Opcode::Concat && op.attrs.dim == 0 && of_part_ &&
+               std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) { return has(a); });
+    }
+
     [[nodiscard]] std::int64_t depth_of(const Op& product) const {
         return size_of(fn_.op(product.args[0]).type, product.attrs.trans_a ? 0 : 1);
     }
@@ -93,6 +121,7 @@ class Matrices {
     const Function& fn_;
     const std::vector<std::vector<ValueId>>& users_;
     Shape shape_;
+    std::optional<Shape> of_part_;
 };
 
 std::int64_t floats_of(const ir::Type& type, int threads) {
@@ -104,9 +133,7 @@ std::int64_t floats_of(const ir::Type& type, int threads) {
 std::int64_t held_floats(std::int64_t rows, std::int64_t columns, int threads) {
     constexpr std::int64_t kLanes = 32;
     if (rows < kLeastSize || columns < kLeastSize || columns % kWidth != 0 || columns > kLanes * kWidth) return 0;
-    std::int64_t lanes = 1;  // side by side, as reductions take powers of two
-    while (lanes * kWidth < columns) lanes *= 2;
-    const std::int64_t at_once = threads / lanes;
+    const std::int64_t at_once = threads / lanes_of(columns);
     return (rows + at_once - 1) / at_once * kWidth;
 }
 
@@ -119,7 +146,8 @@ std::int64_t held_floats(const Function& fn, int threads) {
 
 std::int64_t most_held_floats(int threads) {
     constexpr std::int64_t kRegisters = 65536, kMost = 128;
-    return std::min(kMost, kRegisters / threads / 4);
+    constexpr int kAlone = 512;  // threads of a block that has a multiprocessor to itself
+    return std::min(kMost, kRegisters / threads / (threads >= kAlone ? 2 : 4));
 }
 
 Held held_values(const Function& fn, int threads) {
@@ -137,7 +165,7 @@ Held held_values(const Function& fn, int threads) {
             refuse(fmt::format("{} is {}", ir::described(fn, v), ir::to_string(state.type)));
             continue;
         }
-        const Matrices matrices(fn, users, state.type.shape);
+        const Matrices matrices(fn, users, state.type.shape, threads);
         const std::string why = matrices.why_not();
         if (!why.empty()) {
             refuse(why);

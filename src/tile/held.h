@@ -21,7 +21,8 @@ Held held_values(const ir::Function& fn, int threads);
 std::int64_t held_floats(std::int64_t rows, std::int64_t columns, int threads);
 /// … of all states that a lowered function holds.
 std::int64_t held_floats(const ir::Function& fn, int threads);
-/// What a thread may have of all states together: as much again is computed with.
+/// What a thread may have of all states together: as much again is computed with, and two blocks share a
+/// multiprocessor, if these are not of the most threads.
 std::int64_t most_held_floats(int threads);
 
 }  // namespace forge::tile

@@ -41,6 +41,17 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
     return bool_valued || fn.op(*distinct.begin()).type.shape == op.type.shape || !costly(op.code);
 }
 
+/// Whether threads that hold matrices make each number of an outer product where one elementwise op reads it, rather
+/// than hold them all.
+bool multiplied_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
+    constexpr std::int64_t kMostDepth = 4;
+    const Op& op = fn.op(v);
+    if (!ir::is_matmul(op.code) || op.args.size() != 2 || is_result || users.size() != 1) return false;
+    const Op& user = fn.op(users.front());
+    const std::int64_t depth = size_of(fn.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
+    return depth <= kMostDepth && ir::is_elementwise(user.code) && user.type.shape == op.type.shape;
+}
+
 /// Whether a value is made by the product that is added to it: a matrix times a number, or a number per row, both kept.
 bool scaled_in_product(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
     const Op& op = fn.op(v);
@@ -95,6 +106,10 @@ class Allocator {
         return fn_.op(v).code == Opcode::Param && is_carried(fn_.op(v).attrs.role);
     }
 
+    [[nodiscard]] bool holds(ValueId v) const {
+        return !held_.values.empty() && held_.values[static_cast<std::size_t>(v)];
+    }
+
     void choose_spaces() {
         const auto users = ir::users_of(fn_);
         const auto results = ir::result_uses(fn_);
@@ -105,9 +120,9 @@ class Allocator {
             const bool in_place =
                 stream ? in_registers(*stream, v, users[i])
                        : computed_in_place(fn_, v, users[i], results[i] > 0) ||
+                             (holds(v) && multiplied_in_place(fn_, v, users[i], results[i] > 0)) ||
                              (!rules_.shared_memory && scaled_in_product(fn_, v, users[i], results[i] > 0));
-            if (!in_place)
-                fn_.op(v).layout->space = !held_.values.empty() && held_.values[i] ? Space::Held : Space::Tile;
+            if (!in_place) fn_.op(v).layout->space = holds(v) ? Space::Held : Space::Tile;
             if (stream && is_scan(fn_.op(v)) && results[i] == 0 && rows_stay_inside(*stream, users[i]))
                 rolling_.insert(v);
             if (!rules_.shared_memory && fn_.op(v).code == Opcode::Param && fn_.op(v).attrs.role == Role::Spill)

@@ -249,9 +249,9 @@ ir::Definition halves_of_keys() {
         .input("k", BF16, {T, H, 2 * K})
         .input("v", BF16, {T, H, V})
         .state("s", F32, {K, V});
-    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(slice(k, 1, 0, 2).T(), v); });
+    a.chunk({"k", "v"}, [](Tensor k, Tensor v) { return matmul_out_fp32(part(k, 1, 0, 2).T(), v); });
     a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
-    a.merge({"q", "chunk_state"}, [](Tensor q, Tensor s) { return matmul_out_fp32(slice(q, 1, 1, 2), s.to(BF16)); });
+    a.merge({"q", "chunk_state"}, [](Tensor q, Tensor s) { return matmul_out_fp32(part(q, 1, 1, 2), s.to(BF16)); });
     return a.define();
 }
 

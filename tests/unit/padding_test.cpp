@@ -99,7 +99,8 @@ TEST(Padding, KnowsWhatTakesTurnsAlongTheAxis) {
     EXPECT_EQ(spoilt(even + odd + "  %r: f32[C, 2*K] = interleave(%o, %e) {dim=1}\n"), "");
     EXPECT_EQ(spoilt(even + "  %r: f32[C] = sum(%e) {dim=1}\n"), "");
     EXPECT_EQ(spoilt("  %r: f32[C, 2*K] = repeat_interleave(%k) {dim=1, count=2}\n"), "");
-    EXPECT_EQ(spoilt("  %e: f32[C, K] = part(%pairs) {dim=1, start=0, count=2}\n  %r: f32[C] = sum(%e) {dim=1}\n"), "part");
+    EXPECT_EQ(spoilt("  %e: f32[C, K] = part(%pairs) {dim=1, start=0, count=2}\n  %r: f32[C] = sum(%e) {dim=1}\n"),
+              "part");
 }
 
 TEST(MaskedEnds, ReplacesWhatIsSummedOrMultipliedAlongTheAxis) {

@@ -458,21 +458,29 @@ FORGE_DEVICE void sum_columns_of(const Held<M, N>& h, float* y) {
     sum_held_columns<1, Acc::Set>(h, y, [](int) { return 1.0f; });
 }
 
-/// h (+, -)= a b, with few columns and rows: A(i, d) = a[i * AI + d * AK], B(d, j) = b[d * BK + j * BN].
+/// Four neighbours from [i, j] on of a b, with few columns and rows: A(i, d) = a[i * AI + d * AK], B(d, j) =
+/// b[d * BK + j * BN].
+template <int D, int AI, int AK, int BK, int BN>
+FORGE_DEVICE vec outer_product(const float* a, const float* b, int i, int j) {
+    vec sum = broadcast(0.0f);
+#pragma unroll
+    for (int l = 0; l < kWidth; ++l)
+#pragma unroll
+        for (int d = 0; d < D; ++d) sum.x[l] += a[i * AI + d * AK] * b[d * BK + (j + l) * BN];
+    return sum;
+}
+
+/// h (+, -)= a b.
 template <int D, int AI, int AK, int BK, int BN, Acc ACC, int M, int N>
 FORGE_DEVICE void multiply_onto(const float* a, const float* b, Held<M, N>& h) {
     using H = Held<M, N>;
     const int self = thread();
 #pragma unroll
-    for (int n = 0; n < H::kSteps; ++n)
+    for (int n = 0; n < H::kSteps; ++n) {
+        const vec x = outer_product<D, AI, AK, BK, BN>(a, b, H::row(self, n), H::column(self));
 #pragma unroll
-        for (int l = 0; l < kWidth; ++l) {
-            float sum = 0.0f;
-#pragma unroll
-            for (int d = 0; d < D; ++d)
-                sum += a[H::row(self, n) * AI + d * AK] * b[d * BK + (H::column(self) + l) * BN];
-            detail::put_number<ACC>(&h.x[n].x[l], sum);
-        }
+        for (int l = 0; l < kWidth; ++l) detail::put_number<ACC>(&h.x[n].x[l], x.x[l]);
+    }
 }
 
 }  // namespace forge::cuda
