@@ -87,7 +87,7 @@ int bench_variants(const BenchOptions& options) {
     }
     if (options.ranks > 0) return bench_ranks(options, names);
     if (on_gpu(options.build)) return bench_on_gpu(options, names);
-    const check::Problem problem = problem_of(options.shape);
+    const check::Problem problem = problem_of(options.shape, options.build);
     BenchResult result{options.shape.dtype,
                        problem.B,
                        problem.T,

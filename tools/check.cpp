@@ -38,9 +38,11 @@ std::vector<std::string> strategies_of(const std::string& entry, const ir::Defin
 std::vector<check::Case> cases_for(const ir::Definition& def, const CheckOptions& options, const std::string& dtype) {
     ShapeOptions shape = options.shape;
     shape.dtype = dtype;
-    const check::Problem problem = problem_of(shape);
+    const check::Problem problem = problem_of(shape, options.build);
     if (options.one_problem) return {{fmt::format("B={} T={}", problem.B, problem.T), problem}};
-    return check::awkward_cases(def, problem.dtype, problem.sizes, problem.seed);
+    std::vector<check::Case> cases = check::awkward_cases(def, problem.dtype, problem.sizes, problem.seed);
+    for (check::Case& c : cases) c.problem.state_dtype = problem.state_dtype;
+    return cases;
 }
 
 std::string place_of(const check::Difference& d) {
@@ -158,7 +160,8 @@ void examine(const ir::Definition& def, const std::string& dtype, const CheckOpt
                      0,
                      0,
                      0,
-                     backward ? check::gradient_tolerance(dtype_named(dtype)) : check::tolerance(dtype_named(dtype)),
+                     backward ? check::gradient_tolerance(dtype_named(dtype))
+                              : check::tolerance(dtype_named(dtype), dtype_named(options.build.state_dtype)),
                      {},
                      {},
                      true,

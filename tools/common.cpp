@@ -124,6 +124,12 @@ check::Problem problem_of(const ShapeOptions& shape) {
     return problem;
 }
 
+check::Problem problem_of(const ShapeOptions& shape, const BuildOptions& build) {
+    check::Problem problem = problem_of(shape);
+    problem.state_dtype = dtype_named(build.state_dtype);
+    return problem;
+}
+
 CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem,
                                const BuildOptions& options) {
     CompileOptions o;

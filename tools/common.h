@@ -46,6 +46,8 @@ std::string read_file(const std::string& path);  ///< RuntimeError if it cannot 
 DType dtype_named(const std::string& name);
 
 check::Problem problem_of(const ShapeOptions& shape);
+/// … of calls of what is built so.
+check::Problem problem_of(const ShapeOptions& shape, const BuildOptions& build);
 CompileOptions compile_options(const ir::Definition& definition, const check::Problem& problem,
                                const BuildOptions& options);
 Attention build(const ir::Definition& definition, const check::Problem& problem, const BuildOptions& options);

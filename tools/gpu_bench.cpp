@@ -68,7 +68,7 @@ std::string gpu_warning(double others) {
 
 int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& variants) {
     const gpu::Session session(options.build.device);
-    const check::Problem problem = problem_of(options.shape);
+    const check::Problem problem = problem_of(options.shape, options.build);
     GpuBenchResult result;
     result.device = device_text(session);
     result.dtype = options.shape.dtype;
@@ -93,7 +93,7 @@ int bench_on_gpu(const BenchOptions& options, const std::vector<std::string>& va
 int run_on_gpu(const RunOptions& options) {
     const gpu::Session session(options.build.device);
     const ir::Definition definition = find_variant(options.variant);
-    const check::Problem problem = problem_of(options.shape);
+    const check::Problem problem = problem_of(options.shape, options.build);
     const Attention attention = build(definition, problem, options.build);
     check::Buffers buffers(check::tensors_of(options.build.entry, definition), problem);
     session.run(attention, buffers);

@@ -30,7 +30,7 @@ void print_results(const check::Buffers& buffers) {
 int run_variant(const RunOptions& options) {
     if (on_gpu(options.build)) return run_on_gpu(options);
     const ir::Definition definition = find_variant(options.variant);
-    const check::Problem problem = problem_of(options.shape);
+    const check::Problem problem = problem_of(options.shape, options.build);
     const Attention attention = build(definition, problem, options.build);
     const check::Buffers buffers(check::tensors_of(options.build.entry, definition), problem);
     const Call call = buffers.call();

@@ -139,7 +139,8 @@ std::string check_report(const Attention& attention, const ir::Definition& decla
         report["ok"] = false;
         report["chunk_dependence"] = to_string(*found);
     }
-    for (const check::Case& c : check::awkward_cases(declared, options.dtype, options.sizes, 1)) {
+    for (check::Case& c : check::awkward_cases(declared, options.dtype, options.sizes, 1)) {
+        c.problem.state_dtype = options.state_dtype;
         if (program::is_backward(options.entry) && c.problem.cut != 0)
             continue;  // gradients come from the end of a call
         const check::Report result = check::check(attention, declared, c.problem, options.entry);

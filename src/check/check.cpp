@@ -105,7 +105,8 @@ Difference compare_one(const std::string& name, bool is_state, const Buffers& bu
 
 Report compare_all(const Buffers& buffers, const Reference& reference, const Got& got) {
     Report report;
-    report.tolerance = reference.tolerance > 0 ? reference.tolerance : tolerance(buffers.problem().dtype);
+    const Problem& problem = buffers.problem();
+    report.tolerance = reference.tolerance > 0 ? reference.tolerance : tolerance(problem.dtype, problem.state_dtype);
     report.against_step = reference.against_step;
     report.admitted = reference.finite;
     if (!report.admitted) return report;

@@ -226,15 +226,16 @@ void Buffers::add_outputs_and_states() {
         outputs.emplace(out.name, std::move(x));
     }
     std::size_t index = 0;
-    const auto add_state = [&](const std::string& name, const ir::Type& type, std::int64_t heads, DType values) {
+    const auto add_state = [&](const std::string& name, const ir::Type& type, std::int64_t heads, DType stored,
+                               DType values) {
         std::vector<std::int64_t> shape{problem_.sequences(), heads};
         for (const Dim& d : type.shape) shape.push_back(dim(d));
-        OwnedTensor last(DType::F32, shape, 1, problem_.strided);
+        OwnedTensor last(stored, shape, 1, problem_.strided);
         fill(last, nan);
         final_states.emplace(name, std::move(last));
         ++index;
         if (!problem_.initial_state) return;
-        OwnedTensor first(DType::F32, shape, 1, problem_.strided);
+        OwnedTensor first(stored, shape, 1, problem_.strided);
         Random random(mix(mix(problem_.seed, "state") ^ mix(index)));
         OwnedTensor rounded(values, {1}, -1, false);
         for (std::int64_t i = 0; i < first.count(); ++i)
@@ -242,9 +243,9 @@ void Buffers::add_outputs_and_states() {
         initial_states.emplace(name, std::move(first));
     };
     for (const ir::StateDecl& s : def_.states)
-        if (!s.inner) add_state(s.name, s.type, heads_, DType::F32);
+        if (!s.inner) add_state(s.name, s.type, heads_, problem_.state_dtype, DType::F32);
     for (const ir::LastRows& last : ir::last_rows(def_))  // what an earlier call has seen: numbers of the input's type
-        add_state(last.name, last.type, dim(last.heads), inputs.at(last.input).dtype);
+        add_state(last.name, last.type, dim(last.heads), DType::F32, inputs.at(last.input).dtype);
 }
 
 namespace {

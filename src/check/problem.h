@@ -24,6 +24,7 @@ struct Problem {
     std::int64_t H = 2, HV = 0;                      ///< heads of axes named "H", and of any other name (0: H)
     std::map<std::string, std::int64_t> sizes = {};  ///< K, V, …; a symbol that is missing has V's size
     DType dtype = DType::F32;                        ///< replaces the definition's 16-bit type
+    DType state_dtype = DType::F32;                  ///< of states in memory, which decoding can have in 16 bits
     std::uint64_t seed = 1;
     std::vector<std::int64_t> lengths = {};  ///< packed sequences if not empty; B and T then do not count
     bool int64_offsets = false;              ///< the type of cu_seqlens

@@ -3,6 +3,7 @@
 /// commit.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "forge/types.h"
@@ -26,6 +27,9 @@ constexpr double tolerance(DType dtype) {
     }
     throw std::invalid_argument("no tolerance for an element type that is not a floating-point type");
 }
+
+/// Of calls whose states lie in memory in numbers of another type, which rounds them.
+constexpr double tolerance(DType dtype, DType states) { return std::max(tolerance(dtype), tolerance(states)); }
 
 /// Of gradients, which pass through every operation twice.
 constexpr double gradient_tolerance(DType dtype) {
