@@ -95,6 +95,10 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     look(steps_of("gated_delta_net", "h200"));
     look(steps_of("hgrn", "h200"));
     look(steps_of("normalised", "h200"));
+    const ir::Definition features = definition("normalised");
+    CompileOptions odd = options_for(features, "h200");
+    odd.sizes["K"] = 96;
+    look(compiler::steps_of(features, odd));
     const ir::Definition def = definition("linear_attention");
     CompileOptions states = options_for(def, "cpu");
     states.chunk_states = true;

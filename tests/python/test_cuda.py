@@ -300,6 +300,8 @@ def test_states_before_chunks(dtype, strategy):
 def test_decoding_goes_on_where_a_call_ended(name, dtype):
     """One token, then three, then one at a time by a graph, in slots of a pool; one sequence has none. Against the
     forward pass in float32."""
+    if name == "contrastive":
+        pytest.skip("results depend on the chunk, and a token has none")
     attn, T = getattr(forge.variants, name), 72
     x = {n: torch.from_numpy(a).cuda() for n, a in inputs_of(attn, 3, T, K=64, V=64, D=64).items()}
     x, numbers = rounded(attn, x, lambda a: a.to(dtype)), numbers_of(attn)
