@@ -59,6 +59,19 @@ class LoopNest {
         write_level(out, 0);
     }
 
+    /// Parts of rows, one below the other, as one matrix.
+    void write_joined(Writer& out) {
+        const auto& parts = fn_.op(root_).args;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const std::string part = held_type(fn_.op(parts[i]).type);
+            out.put("#pragma unroll");
+            out.open(fmt::format("for (int n = 0; n < {}::kSteps; ++n)", part));
+            out.line("{}.x[n + {} * {}::kSteps] = {};", names_[static_cast<std::size_t>(root_)], i, part,
+                     held(parts[i]));
+            out.close();
+        }
+    }
+
   private:
     std::string stored_text(ValueId v) {
         const std::string text = evaluate_op(v).text;
@@ -141,20 +154,6 @@ class LoopNest {
         return fmt::format("{}.x[{}]", names_[static_cast<std::size_t>(v)], at);
     }
 
-  public:
-    void write_joined(Writer& out) {
-        const auto& parts = fn_.op(root_).args;
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            const std::string part = held_type(fn_.op(parts[i]).type);
-            out.put("#pragma unroll");
-            out.open(fmt::format("for (int n = 0; n < {}::kSteps; ++n)", part));
-            out.line("{}.x[n + {} * {}::kSteps] = {};", names_[static_cast<std::size_t>(root_)], i, part,
-                     held(parts[i]));
-            out.close();
-        }
-    }
-
-  private:
     /// What a thread holds, vector by vector.
     void write_held(Writer& out) {
         const std::string held = held_type(fn_.op(root_).type);

@@ -1,6 +1,6 @@
 /// Whether an axis may be longer on chip than it is: with zeros behind its end in all that is loaded, and nothing
 /// stored from there. What is computed behind the end then must not reach what lies before it, and be no state of its
-/// own; where it may be infinite or NaN, it is not multiplied by zeros that stand for nothing.
+/// own; what may be infinite or NaN there is neither summed nor multiplied along the axis, by zeros either.
 ///
 /// An interval says what a value may be behind the end. It takes for granted that no number is infinite that the
 /// program itself multiplies with what the axis has: all of its results would be, too.

@@ -1,7 +1,6 @@
 #include "program/backward.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "forge/error.h"
@@ -38,25 +37,16 @@ ir::Function program_of(const ir::Definition& def, const ir::PassRunner& passes)
     return graph::differentiable(joined, passes);
 }
 
-/// A program, and by value whether nothing passes back through it, as it only keeps exponents small.
-struct WithConstants {
-    ir::Function program;
-    std::vector<bool> constant;
-};
-/// … with phases that follow from the step, of which that is known whatever the definition's own ones are. Nothing if
-/// the step does not show it.
-std::optional<WithConstants> with_constants(ir::Definition def, const std::set<std::string>& stabilisers,
-                                            const ir::PassRunner& passes) {
-    if (stabilisers.empty()) return std::nullopt;
-    if (!def.derived) try {
-            def = graph::derive(def);
-        } catch (const CompileError&) {
-            return std::nullopt;
-        }
-    ir::Function program = program_of(def, passes);
-    std::vector<bool> constant = graph::stabilising_maxima(program, stabilisers);
-    if (constant.empty()) return std::nullopt;
-    return WithConstants{std::move(program), std::move(constant)};
+/// With phases that follow from the step, which show what keeps exponents small, whatever the definition's own are.
+ir::Definition with_phases_of_step(const ir::Definition& def) {
+    if (def.derived) return def;
+    try {
+        ir::Definition made = graph::derive(def);
+        made.derived = true;
+        return made;
+    } catch (const CompileError&) {
+        return def;  // as it has no form over chunks
+    }
 }
 
 }  // namespace
@@ -64,15 +54,13 @@ std::optional<WithConstants> with_constants(ir::Definition def, const std::set<s
 Backward backward_of(const ir::Definition& def, const ir::PassRunner& passes, const std::set<std::string>* of,
                      bool to_inputs) {
     ir::Definition interface = graph::gradient_interface(def, of);
-    std::optional<WithConstants> kept;
-    if (to_inputs) {
-        interface = without_gradients_of_states(std::move(interface), def);
-        const std::set<std::string> stabilisers = graph::stabilisers(def);
-        kept = with_constants(def, stabilisers, passes);
-        if (kept) interface = without_gradients_of(stabilisers, std::move(interface));
-    }
-    if (!kept) kept = WithConstants{program_of(def, passes), {}};
-    auto& [program, constant] = *kept;
+    if (to_inputs) interface = without_gradients_of_states(std::move(interface), def);
+    const std::set<std::string> stabilisers = to_inputs ? graph::stabilisers(def) : std::set<std::string>();
+    const ir::Definition shown = stabilisers.empty() ? def : with_phases_of_step(def);
+    ir::Function program = program_of(shown, passes);
+    std::vector<bool> constant;  // values without gradients
+    if (shown.derived) constant = graph::stabilising_maxima(program, stabilisers);
+    if (!constant.empty()) interface = without_gradients_of(stabilisers, std::move(interface));
     ir::Function adjoint =
         passes.run(ir::Pass::Gradient, [&] { return graph::gradient_with_states(program, def, interface, constant); });
     return {std::move(interface), std::move(program), graph::optimize_gradient(std::move(adjoint), passes)};

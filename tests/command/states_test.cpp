@@ -9,8 +9,8 @@ namespace {
 TEST(CommandStates, OfDecodingMayHaveSixteenBits) {
     for (const char* type : {"bf16", "f16"})
         for (const char* command : {"check", "run", "bench"}) {
-            const auto done = forge_command({command, "scalar_gla", "--entry", "decode", "--state-dtype", type, "--dtype",
-                                             "bf16", "--B", "3", "--T", "2", "--K", "32", "--V", "48"},
+            const auto done = forge_command({command, "scalar_gla", "--entry", "decode", "--state-dtype", type,
+                                             "--dtype", "bf16", "--B", "3", "--T", "2", "--K", "32", "--V", "48"},
                                             false);
             EXPECT_EQ(done.status, 0) << done.output;
         }
