@@ -14,7 +14,6 @@ using ir::Attrs;
 using ir::Function;
 using ir::Op;
 using ir::Opcode;
-using ir::Role;
 using ir::ValueId;
 
 /// What may stand behind the end: what adds nothing, and what is no maximum.

@@ -25,7 +25,7 @@ struct Range {
     bool wild = false;    ///< it may be no number
 
     [[nodiscard]] bool is_zero() const { return least == 0 && most == 0 && !wild; }
-    [[nodiscard]] bool is_lowest() const { return most == -kInfinity; }
+    [[nodiscard]] bool is_lowest() const { return most == -kInfinity && !wild; }
     [[nodiscard]] bool has_zero() const { return least <= 0 && most >= 0; }
     [[nodiscard]] bool is_point() const { return least == most && std::isfinite(least); }
     [[nodiscard]] bool is_bounded() const { return std::isfinite(least) && std::isfinite(most); }

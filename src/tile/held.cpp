@@ -85,6 +85,7 @@ class Matrices {
     /// Whether a use of v is one that threads can do with what they hold.
     [[nodiscard]] bool allows(ValueId user, ValueId v) const {
         const Op& op = fn_.op(user);
+        if (is_part(fn_.op(v))) return has(user) && !ir::is_matmul(op.code);  // it has no registers of its own
         if (ir::is_matmul(op.code)) return has(user) ? adds_to(op, v) : multiplies(op, v);
         if (has(user) || op.code == Opcode::Sum) return true;
         if (op.code != Opcode::Permute || op.attrs.perm != std::vector<std::int64_t>{1, 0}) return false;

@@ -31,8 +31,9 @@ struct Decode {
     ir::Definition declared, definition;
     program::EntryPoint entry;
 
-    explicit Decode(const Entry& program)
-        : declared(program.make().define()),
+    explicit Decode(const Entry& program) : Decode(program.make().define()) {}
+    explicit Decode(ir::Definition def)
+        : declared(std::move(def)),
           definition(frontend::with_own_axes(frontend::with_dtype(declared, BF16))),
           entry(program::decode(definition)) {}
 
@@ -139,8 +140,37 @@ TEST(DecodeKernelStates, OfHalvesAndOfWholeMultiprocessorsAreHeld) {
         EXPECT_EQ(plan.schedule.block_threads, c.threads);
         check_plan(fmt::format("decode_{}_{}x{}", c.program, c.K, c.V), plan, decode.declared, problems);
     }
-    const Decode odd(program_named("mamba3"));
+    const Decode odd(program_named("mamba3"));  // whose halves are no whole runs of rows
     EXPECT_FALSE(holds(odd.plan(problems_of(36, 64)[0], odd.wishes(4096, true))));
+}
+
+/// A state of two halves that turn, of which a token reads one: all of it, or a sum of it and the other.
+LinearAttention half_read(bool alone) {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("half_read");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, 2 * K}).input("v", BF16, {T, H, V}).input("x", F32, {T, H});
+    a.state("s", F32, {2 * K, V}).output("o", BF16, {T, H, V}).sequential();
+    a.step({"q", "k", "v", "x", "prev_s"},
+           [=](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& x, const Tensor& s) -> Results {
+               const Tensor first = part(s, 0, 0, 2), second = part(s, 0, 1, 2);
+               const Tensor next =
+                   concat({first * cos(x) - second * sin(x), first * sin(x) + second * cos(x)}, 0) + outer(k, v);
+               const Tensor read = part(next, 0, 1, 2);
+               return {{"s", next}, {"o", matmul(q, alone ? read : read + part(next, 0, 0, 2) * 0.5)}};
+           });
+    return a;
+}
+
+// A part has no registers of its own, which a product could take; what is made of parts has.
+TEST(DecodeKernelStates, OfWhichProductsReadAPartAreNotHeld) {
+    for (const bool alone : {true, false}) {
+        SCOPED_TRACE(alone);
+        const Decode decode(half_read(alone).define());
+        const std::vector<check::Problem> problems = problems_of(64, 64);
+        const plan::Plan plan = decode.plan(problems[0], decode.wishes(4096, true));
+        EXPECT_EQ(holds(plan), !alone);
+        check_plan(fmt::format("decode_half_{}", alone), plan, decode.declared, problems);
+    }
 }
 
 // Rows that no thread has, columns that lanes have twice, whole states in 256 threads, a part for each of many tasks.
