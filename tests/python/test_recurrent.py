@@ -8,6 +8,12 @@ from forge import _c, ops
 RNG = np.random.default_rng(7)
 
 
+@pytest.fixture(autouse=True)
+def _numbers_of_its_own(monkeypatch):
+    """What a test draws does not depend on which tests ran before in the process."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(7))
+
+
 def _normal(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
