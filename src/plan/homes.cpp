@@ -275,14 +275,31 @@ bool Homes::is_sum(ValueId v) const {
 
 std::vector<bool> Homes::leaves_and_views() const {
     std::vector<bool> found;
+    const auto decays = rules_.again == Again::Inputs ? decays_of_scans() : std::vector<bool>(program_.ops.size());
     for (const Op& op : program_.ops) {
         const bool leaf = op.args.empty() && !is_carried(op),
                    shared = rules_.again == Again::Vectors && is_shared_matrix(op);
         // Of gates that are read anyway the matrix units' kernels make sums, from which each loop takes its decays.
         const bool mask = rules_.again == Again::Inputs && op.code == Opcode::DecayMask &&
                           program_.op(op.args[0]).code == Opcode::Param;
-        found.push_back(ir::is_view(op.code) || mask || (leaf && !shared));
+        const bool decay = decays[found.size()] && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+                               return found[static_cast<std::size_t>(a)];
+                           });
+        found.push_back(ir::is_view(op.code) || mask || decay || (leaf && !shared));
     }
+    return found;
+}
+
+std::vector<bool> Homes::decays_of_scans() const {
+    std::vector<bool> found(program_.ops.size());
+    for (ValueId v = program_.size() - 1; v >= 0; --v) {
+        const Op& op = program_.op(v);
+        if (op.code == Opcode::LinearScan) found[static_cast<std::size_t>(op.args[0])] = true;
+        if (found[static_cast<std::size_t>(v)] && ir::is_elementwise(op.code))
+            for (const ValueId a : op.args) found[static_cast<std::size_t>(a)] = true;
+    }
+    for (ValueId v = 0; v < program_.size(); ++v)
+        if (!ir::is_elementwise(program_.op(v).code)) found[static_cast<std::size_t>(v)] = false;
     return found;
 }
 

@@ -118,7 +118,7 @@ class Planning {
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
         for (const KernelGraph& graph : kernels)
-            if (!graph.own_axis.empty()) find_wide_spills(graph.fn);
+            find_wide_spills(graph);
         for (const KernelGraph& graph : kernels) find_multiplied(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.is_relay()) add_passed_states();
@@ -258,13 +258,16 @@ class Planning {
         return graph.tiled ? Cut{s.tile_axis, s.tile_size, s.tiles} : Cut{};
     }
 
-    /// What decays multiply in a kernel that is cut from another, where it had 32 bits: an image has 16.
-    void find_wide_spills(const ir::Function& fn) {
+    /// What decays multiply in a kernel that is cut from another, where it had 32 bits, and decays of scans over
+    /// tokens: an image has 16.
+    void find_wide_spills(const KernelGraph& graph) {
+        const ir::Function& fn = graph.fn;
         for (const Op& op : fn.ops) {
-            if (op.code != Opcode::DecayApply) continue;
-            const Op& weights = fn.op(op.args[0]);
-            if (weights.code == Opcode::Param && weights.attrs.role == Role::Spill)
-                wide_spills_.insert(weights.attrs.name);
+            const bool weights = op.code == Opcode::DecayApply && !graph.own_axis.empty();
+            if (!weights && op.code != Opcode::LinearScan) continue;
+            const Op& factor = fn.op(op.args[0]);
+            if (factor.code == Opcode::Param && factor.attrs.role == Role::Spill)
+                wide_spills_.insert(factor.attrs.name);
         }
     }
 

@@ -202,6 +202,38 @@ INSTANTIATE_TEST_SUITE_P(Some, SteepGates,
                          testing::Values("gla", "kda", "rwkv6", "value_decay", "gated_delta_net", "shifted_gates"),
                          [](const auto& test) { return test.param; });
 
+/// A matrix that keeps all, and a vector of which a token forgets as good as nothing.
+ir::Definition with_lasting_vector() {
+    auto [T, H, K, V] = dims("T", "H", "K", "V");
+    LinearAttention a("lasting_vector");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
+    a.input("g", F32, {T, H, V}, kLogDecays).state("s", F32, {K, V}).state("h", F32, {V});
+    a.step({"q", "k", "v", "g", "prev_s", "prev_h"},
+           [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& s,
+              const Tensor& h) -> Results {
+               Tensor next = s + outer(k, v), vector = h * exp(g) + tanh(v);
+               return {{"s", next}, {"h", vector}, {"o", matmul(q, next) * vector}};
+           });
+    return graph::with_phases(a.define());
+}
+
+// A decay of 0.999, rounded to 16 bits, forgets twice as much, or nothing: over a chunk a tenth of the state.
+TEST(DecaysOfScans, AreNotRoundedBetweenKernels) {
+    const ir::Definition def = with_lasting_vector();
+    check::Problem problem{.T = 150, .H = 1, .sizes = {{"K", 64}, {"V", 64}}, .dtype = BF16, .gate = -1e-3};
+    for (const std::string strategy : {"fused", "decoupled"}) {
+        CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = problem.sizes};
+        options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
+        options.strategy = strategy;
+        const auto made = compiler::emitted(program::Module(def, BF16), options);
+        const check::Buffers buffers(program::tensors_of(options.entry, def), problem);
+        const check::Reference reference = check::backward_reference(buffers, def, made->plan.schedule.chunk);
+        emulated::Program("lasting_vector_" + strategy, made->plan).run(buffers.call(), 1);
+        for (const check::Difference& d : check::compare(buffers, reference).differences)
+            EXPECT_TRUE(d.ok) << strategy << ": " << d.name << " " << d.relative_rms;
+    }
+}
+
 /// A matrix whose values are weighted by a number of the token before, and a number that decays.
 ir::Definition with_numbers_of_tokens() {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
