@@ -12,7 +12,11 @@ using ir::ValueId;
 
 namespace {
 
-bool is_carried_state(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::State; }
+/// Of a program that goes back, also those that are made on the way there (graph/saved_states.h).
+bool is_carried_state(const Op& op) {
+    return op.code == Opcode::Param && (op.attrs.role == Role::State || op.attrs.role == Role::Before);
+}
+bool is_next_value(const ir::Result& r) { return r.role == Role::State || r.role == Role::After; }
 
 /// Of each value, whether it reads a state that is none of these.
 std::vector<bool> reads_another(const Function& program, const std::set<std::string>& states) {
@@ -29,7 +33,7 @@ std::set<std::string> early_states(const Function& program, std::set<std::string
         before = of.size();
         const auto reads = reads_another(program, of);
         for (const ir::Result& r : program.results)
-            if (r.role == Role::State && reads[static_cast<std::size_t>(r.value)]) of.erase(r.name);
+            if (is_next_value(r) && reads[static_cast<std::size_t>(r.value)]) of.erase(r.name);
     }
     return of;
 }
@@ -39,7 +43,7 @@ namespace {
 std::vector<ValueId> next_values(const Function& program, const std::set<std::string>& states) {
     std::vector<ValueId> values;
     for (const ir::Result& r : program.results)
-        if (r.role == Role::State && states.contains(r.name)) values.push_back(r.value);
+        if (is_next_value(r) && states.contains(r.name)) values.push_back(r.value);
     return values;
 }
 
@@ -95,12 +99,19 @@ std::vector<std::set<std::string>> early_groups(const Function& program, const s
     return groups;
 }
 
+bool add_matrices_to_others(const Function& program, const std::set<std::string>& early) {
+    std::set<std::string> others;
+    for (const ir::Result& r : program.results)
+        if (is_next_value(r) && !early.contains(r.name)) others.insert(r.name);
+    return adds_matrices(program, early, others);
+}
+
 Function without_early_states(const Function& program, const std::set<std::string>& early) {
     Function rest = program;
     for (Op& op : rest.ops)
         if (is_carried_state(op) && early.contains(op.attrs.name)) op.attrs.role = Role::Spill;
     std::erase_if(rest.results, [&](const ir::Result& r) {
-        return (r.role == Role::State || r.role == Role::Before) && early.contains(r.name);
+        return (is_next_value(r) || r.role == Role::Before) && early.contains(r.name);
     });
     return rest;
 }

@@ -18,6 +18,10 @@ std::set<std::string> early_states(const ir::Function& program, std::set<std::st
 /// of tokens that need a group before it, these can be made for all chunks at once between the two scans.
 std::vector<std::set<std::string>> early_groups(const ir::Function& program, const std::set<std::string>& early);
 
+/// Whether matrices of tokens are made of these states for the scans of others, which would each make them in order,
+/// chunk by chunk.
+bool add_matrices_to_others(const ir::Function& program, const std::set<std::string>& early);
+
 /// What is left of the program for the other states: these are spills. Values keep their places.
 ir::Function without_early_states(const ir::Function& program, const std::set<std::string>& early);
 

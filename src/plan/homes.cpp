@@ -61,8 +61,13 @@ int Homes::scan_of(const std::string& state) const {
     return scans_[index_of(carried_groups_, state)];
 }
 
+int Homes::scan_of_saved(const std::string& state) const {
+    if (rules_.early.contains(state)) return early_scan(index_of(early_groups_, state));
+    return befores_[index_of(saved_groups_, state)];
+}
+
 int Homes::stage_of(const ir::Result& r) const {
-    if (r.role == Role::After) return befores_[index_of(saved_groups_, r.name)];
+    if (r.role == Role::After) return scan_of_saved(r.name);
     if (r.role == Role::Spill) return ahead_;  // what is asked for beside the results
     if (rules_.early.contains(r.name) && (r.role == Role::State || r.role == Role::Before))
         return early_scan(index_of(early_groups_, r.name));
@@ -79,7 +84,7 @@ void Homes::find_states_of(std::size_t stage) {
         const Op& op = program_.op(v);
         if (op.code != Opcode::Param) continue;
         const bool its = is_made_before(op)
-                             ? home_of_saved(op) == static_cast<int>(stage)
+                             ? scan_of_saved(op.attrs.name) == static_cast<int>(stage)
                              : op.attrs.role == Role::State && scan_of(op.attrs.name) == static_cast<int>(stage);
         if (its) states.push_back(v);
     }
@@ -113,7 +118,7 @@ void Homes::find_homes() {
         const bool for_states = scan != kNone, forwards = before != kNone;
         int home = last_;
         if (state) home = scan_of(op.attrs.name);
-        else if (is_before(op)) home = given_ ? kEverywhere : home_of_saved(op);
+        else if (is_before(op)) home = given_ ? kEverywhere : scan_of_saved(op.attrs.name);
         else if (is_sum(v)) home = sums_;
         else if ((again[i] && !is_row_of_what_is_made(op)) || is_found_by_all(op) ||
                  (param && op.attrs.role == Role::Spill))
@@ -214,7 +219,8 @@ void Homes::find_apart(int scan, const std::vector<bool>& reads, const std::vect
 std::vector<bool> Homes::reads_states(const std::set<std::string>& names) const {
     std::vector<ValueId> states;
     for (ValueId v = 0; v < program_.size(); ++v)
-        if (is_carried(program_.op(v)) && names.contains(program_.op(v).attrs.name)) states.push_back(v);
+        if ((is_carried(program_.op(v)) || is_before(program_.op(v))) && names.contains(program_.op(v).attrs.name))
+            states.push_back(v);
     return ir::depends_on(program_, states);
 }
 

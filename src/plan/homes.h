@@ -62,7 +62,8 @@ class Homes {
     static int early_scan(std::size_t group) { return 2 * static_cast<int>(group) + 1; }
     /// The scan of a state that is not early.
     [[nodiscard]] int scan_of(const std::string& state) const;
-    [[nodiscard]] int home_of_saved(const Op& op) const { return befores_[index_of(saved_groups_, op.attrs.name)]; }
+    /// … and of a saved one, by its name.
+    [[nodiscard]] int scan_of_saved(const std::string& state) const;
     [[nodiscard]] Ahead ahead() const { return stages_[static_cast<std::size_t>(ahead_)].ahead; }
     [[nodiscard]] int stage_of(const ir::Result& r) const;
     /// What a stage's states are needed for, and what they need.
@@ -109,8 +110,8 @@ class Homes {
     [[nodiscard]] bool is_sum(ValueId v) const;
     /// What no kernel stores for another even if all work is to be done ahead.
     [[nodiscard]] std::vector<bool> leaves_and_views() const;
-    /// Elementwise values that only lead to decays of scans over tokens. A decay of almost one, rounded to 16 bits, would
-    /// be off by as much as it forgets: kernels for the matrix units make it from the inputs, each for itself.
+    /// Elementwise values that only lead to decays of scans over tokens. A decay of almost one, rounded to 16 bits,
+    /// would be off by as much as it forgets: kernels for the matrix units make it from the inputs, each for itself.
     [[nodiscard]] std::vector<bool> decays_of_scans() const;
     /// A row of what is no constant or input, which takes far less room between kernels than the matrix that it is of.
     [[nodiscard]] bool is_row_of_what_is_made(const Op& op) const;

@@ -117,8 +117,7 @@ class Planning {
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
-        for (const KernelGraph& graph : kernels)
-            find_wide_spills(graph);
+        for (const KernelGraph& graph : kernels) find_wide_spills(graph);
         for (const KernelGraph& graph : kernels) find_multiplied(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.is_relay()) add_passed_states();

@@ -36,7 +36,8 @@ class Placement : Homes {
         for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {  // later stages ask earlier ones for values
             const Stage& stage = stages_[static_cast<std::size_t>(s)];
             const bool apart = stage.carries == Carries::Early || stage.carries == Carries::Trailing;
-            const bool backwards = goes_back() && in_order(stage.loop) && stage.carries != Carries::Before;
+            const bool there = stage.carries == Carries::Early || stage.carries == Carries::Before,
+                       backwards = goes_back() && in_order(stage.loop) && !there;
             KernelGraph& kernel = made[static_cast<std::size_t>(s)];
             kernel = {fmt::format("{}_{}", program_.name, stage.name), stage.loop, extract(s),
                       // Segments are whole or not as kernels of chunks are (Schedule::tile_chunks), but an epilogue is.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "check/check.h"
+#include "check/operands.h"
 #include "check/suite.h"
 #include "compile/driver.h"
 #include "forge/compose.h"
@@ -28,6 +29,7 @@ struct Example {
     DType dtype = BF16;
     std::int64_t k = 64, v = 64;
     std::string strategy = "fused", entry = "backward";
+    bool coarse = false;  ///< terms of some gradients cancel: those may be as wrong as operands of 16 bits make them
 };
 
 void PrintTo(const Example& e, std::ostream* out) {
@@ -77,10 +79,23 @@ ir::Definition with_normed_outputs() {
 ir::Definition definition_of(const std::string& program) {
     const std::map<std::string, Composition> compositions = {
         {"elu_delta", {.features = "elu", .update = "delta"}},
+        {"turned_delta", {.decay = "scalar", .features = "rotary-data", .update = "delta"}},
+        {"placed_delta", {.features = "rotary", .update = "delta", .read = "before"}},
         {"cosine_dplr", {.decay = "scalar", .features = "cosine", .update = "dplr", .read = "before"}}};
     if (program == "normed_outputs") return with_normed_outputs();
     const auto found = compositions.find(program);
     return (found == compositions.end() ? program_named(program).make() : compose(found->second)).define();
+}
+
+std::vector<check::Difference> differences(const check::Buffers& buffers, const Example& example,
+                                           const ir::Definition& def, std::int64_t chunk,
+                                           const check::Reference& reference) {
+    std::vector<check::Difference> found = check::compare(buffers, reference).differences;
+    const bool all = std::all_of(found.begin(), found.end(), [](const check::Difference& d) { return d.ok; });
+    if (all || !example.coarse) return found;
+    const auto rounded = check::with_rounded_operands(buffers, def, "backward", chunk, reference).differences;
+    for (std::size_t i = 0; i < found.size(); ++i) found[i].of_operands = rounded.at(i).relative_rms;
+    return found;
 }
 
 class BackwardKernels : public testing::TestWithParam<Example> {};
@@ -102,9 +117,9 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
         for (const unsigned seed : {1U, 2U}) {
             check::clear_results(buffers);
             ASSERT_NO_THROW(emulated.run(buffers.call(), seed));
-            for (const check::Difference& d : check::compare(buffers, reference).differences)
-                EXPECT_TRUE(d.ok) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token << ", T "
-                                  << problem.T;
+            for (const check::Difference& d : differences(buffers, example, def, plan.schedule.chunk, reference))
+                EXPECT_TRUE(d.ok || d.coarse()) << d.name << " " << d.relative_rms << " at token " << d.first_bad_token
+                                                << ", T " << problem.T << ", by operands " << d.of_operands;
             if (first.empty()) first = results(buffers);
             EXPECT_EQ(first, results(buffers)) << "other bits";
         }
@@ -382,6 +397,15 @@ INSTANTIATE_TEST_SUITE_P(TrailingStates, BackwardKernels,
                                          Example{"running_maximum", BF16, 64, 128}),
                          name_of);
 
+// Angles and places are carried ahead of the states whose keys they turn.
+INSTANTIATE_TEST_SUITE_P(EarlyStates, BackwardKernels,
+                         testing::Values(Example{"turned_delta", BF16, 64, 64, "fused", "backward", true},
+                                         Example{"turned_delta", F16, 64, 96, "fused", "backward", true},
+                                         Example{"placed_delta", BF16, 64, 64},
+                                         Example{"rotary", F16, 64, 64, "fused", "backward", true},
+                                         Example{"rotary_retention", BF16, 32, 128, "fused", "backward", true}),
+                         name_of);
+
 // Gradients of outputs that sum over values take a kernel between the two scans.
 INSTANTIATE_TEST_SUITE_P(Between, BackwardKernels,
                          testing::Values(Example{"normed_outputs"}, Example{"normed_outputs", F16, 128, 128},
@@ -398,9 +422,13 @@ TEST(BackwardStages, BetweenTheScansMakeWhatSumsOverValues) {
             names.push_back(k.graph.name.substr(k.graph.name.rfind('_') + 1));
         return names;
     };
-    EXPECT_EQ(kernels(with_normed_outputs()), (std::vector<std::string>{"before", "between", "states", "outputs"}));
+    EXPECT_EQ(kernels(with_normed_outputs()),
+              (std::vector<std::string>{"shared", "before", "between", "states", "outputs"}));
+    EXPECT_EQ(kernels(definition_of("turned_delta")),
+              (std::vector<std::string>{"additions", "early", "shared", "before", "states", "additions", "trailing",
+                                        "outputs"}));
     EXPECT_EQ(kernels(program_named("scalar_gla").make().define()),
-              (std::vector<std::string>{"before", "states", "outputs", "sums"}));
+              (std::vector<std::string>{"shared", "before", "states", "outputs", "sums"}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emit/cuda/launch.h"
 #include "support/divide.h"
 #include "target/gpu_cost.h"
 #include "target/hopper/fitted.h"
@@ -72,16 +73,21 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
 }
 
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
-    double sum = 0;
+    double sum = 0, before = 0;
+    std::int64_t tasks_before = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
         const bool chunks = kernel.graph.loop == plan::Loop::Chunks;
+        const std::int64_t tasks = extent(plan, kernel, problem).tasks;
         double work = kH200.kernel;  // of the portable library: one that joins segments
         if (kernel.engine == plan::Engine::WarpGroups && chunks)
-            work = microseconds_of_chunks(kernel, extent(plan, kernel, problem).tasks,
-                                          static_cast<double>(tile::tasks_at_once(kernel.tiles)), multiprocessors);
+            work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),
+                                          multiprocessors);
         else if (kernel.engine == plan::Engine::WarpGroups)
             work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
-        sum += std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);
+        work = std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);
+        const bool beside = emit::runs_beside_kernel_before(plan, kernel) && tasks_before + tasks <= multiprocessors;
+        sum += beside ? std::max(work - before, 0.0) : work;
+        before = work, tasks_before = tasks;
     }
     return sum;
 }

@@ -21,7 +21,7 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
 double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent,
                             int multiprocessors);
 
-/// All kernels of a plan without roles, one after the other.
+/// All kernels of a plan without roles, one after the other, but for scans that run beside the one before.
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors);
 
 }  // namespace forge::target

@@ -253,12 +253,26 @@ Schedule with_segments(Schedule s, std::int64_t segments, bool pay, const ir::Fu
     return s;
 }
 
-std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, const tile::Sizes& held) {
+namespace {
+
+/// Of the states that results of this role are the next values of, those that are no matrices for the matrix units.
+std::set<std::string> early_states(const ir::Function& program, ir::Role next, const tile::Sizes& held) {
     std::set<std::string> small;
     for (const ir::Result& r : program.results)
-        if (r.role == ir::Role::State && !tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, held)))
+        if (r.role == next && !tile::is_block_matrix(tile::with_sizes(program.op(r.value).type, held)))
             small.insert(r.name);
-    s.early = graph::early_states(program, small);
+    return graph::early_states(program, small);
+}
+
+}  // namespace
+
+std::set<std::string> early_saved_states(const ir::Function& program, const tile::Sizes& held) {
+    std::set<std::string> early = early_states(program, ir::Role::After, held);
+    return graph::add_matrices_to_others(program, early) ? early : std::set<std::string>();
+}
+
+std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, const tile::Sizes& held) {
+    s.early = early_states(program, ir::Role::State, held);
     std::vector<Schedule> ways = {s};
     if (!s.share) s.share = true, ways.push_back(s);
     s.tiles_ahead = true;

@@ -237,6 +237,52 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
     }
 }
 
+/// Where outputs have a kernel of their own: by parts of another axis, if that pays, else of the whole.
+Schedule fit_apart(Schedule s, const ir::Function& program, const tile::Sizes& held, const SharedMemory& memory,
+                   bool two_tasks, const MakePlan& make_plan) {
+    if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
+            return with_one_group_or_late(*cut, memory, two_tasks, make_plan);
+        } catch (const Refused& why) {  // without, kernels may fit
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = "outputs by parts";
+        }
+    return by_each_or_ahead(s, program, held, [&](const Schedule& tried) {
+        return with_one_group_or_late(tried, memory, two_tasks, make_plan);
+    });
+}
+
+/// Whether scans take most of the time, in which they make more than their states.
+bool waits_for_scans(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
+    double scans = 0;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.engine == plan::Engine::WarpGroups && plan::is_scan(kernel.graph.loop))
+            scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
+    return scans > microseconds_of_groups(plan, problem, multiprocessors) / 3;
+}
+
+/// Of a backward pass. Where matrices of tokens are made of states that need no others, these may come first, so that
+/// what is made of them can be made ahead of the other scans, as may be all that their tasks have in common where these
+/// take long.
+template <class Fit>
+Schedule fit_back(const Schedule& s, const ir::Function& program, const tile::Sizes& held, const Problem& problem,
+                  int multiprocessors, Fit fit, const MakePlan& make_plan) {
+    std::vector<Schedule> ways = {s};
+    if (Schedule early = s; !(early.early = early_saved_states(program, held)).empty()) ways.push_back(early);
+    const Schedule best = cheapest(ways, fit, make_plan, problem, multiprocessors);
+    if (best.share || !waits_for_scans(make_plan(best), problem, multiprocessors)) return best;
+    constexpr double kWorthIt = 0.9;
+    const auto takes = [&](const Schedule& fitted) {
+        return microseconds_of_groups(make_plan(fitted), problem, multiprocessors);
+    };
+    for (Schedule& way : ways) way.share = true;
+    try {
+        const Schedule ahead = cheapest(ways, fit, make_plan, problem, multiprocessors);
+        return takes(ahead) < kWorthIt * takes(best) ? ahead : best;
+    } catch (const Refused&) {
+        return best;
+    }
+}
+
 /// Kernels whose scans are cut along the axis; of sequences as a whole.
 Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                        const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -259,16 +305,11 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
     };
     if (apart) {
         const bool two_tasks = tasks > memory.multiprocessors;
-        if (const auto cut = with_cut_outputs(s, held, memory, make_plan)) try {
-                return with_one_group_or_late(*cut, memory, two_tasks, make_plan);
-            } catch (const Refused& why) {  // without, kernels may fit
-                s.refused.push_back(why.refusal());
-                s.refused.back().engine = "outputs by parts";
-            }
         const auto fit = [&](const Schedule& tried) {
-            return with_one_group_or_late(tried, memory, two_tasks, make_plan);
+            return fit_apart(tried, program, held, memory, two_tasks, make_plan);
         };
-        return by_each_or_ahead(s, program, held, fit);
+        return back ? fit_back(s, program, held, expected(sizes, wishes), memory.multiprocessors, fit, make_plan)
+                    : fit(s);
     }
     if (tasks <= memory.multiprocessors && s.operand_parts == 1)
         for (const Schedule& roles : ways_of_roles(s, program, held)) try {
