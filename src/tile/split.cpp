@@ -122,14 +122,14 @@ std::map<std::string, std::int64_t> long_axes(const Function& fn, const Sizes& s
                std::any_of(op.args.begin(), op.args.end(), [&](ValueId a) { return has_axis(fn.op(a).type, axis); });
     };
     for (const auto& [axis, size] : sizes) {
-        if (axis == ir::kChunkSymbol || size <= kBlock || size % kBlock != 0) continue;
+        const std::int64_t most = most_of(fn, axis);
+        if (axis == ir::kChunkSymbol || most * size <= kBlock || size % kBlock != 0) continue;
         bool by_blocks = true, by_turns = false;
         for (const Op& op : fn.ops) {
             if (!touches(op, axis)) continue;
             by_blocks = by_blocks && is_by_blocks(fn, op, axis);
             by_turns = by_turns || (by_blocks && takes_turns(fn, op, axis));
         }
-        const std::int64_t most = most_of(fn, axis);
         if (by_blocks && (!by_turns || halves_in_loops(fn, axis, most))) axes[axis] = by_turns ? kBlock / most : 0;
     }
     return axes;

@@ -403,7 +403,8 @@ INSTANTIATE_TEST_SUITE_P(EarlyStates, BackwardKernels,
                                          Example{"turned_delta", F16, 64, 96, "fused", "backward", true},
                                          Example{"placed_delta", BF16, 64, 64},
                                          Example{"rotary", F16, 64, 64, "fused", "backward", true},
-                                         Example{"rotary_retention", BF16, 32, 128, "fused", "backward", true}),
+                                         Example{"rotary_retention", BF16, 32, 128, "fused", "backward", true},
+                                         Example{"mamba3", BF16, 64, 64, "fused", "backward", true}),
                          name_of);
 
 // Gradients of outputs that sum over values take a kernel between the two scans.

@@ -519,7 +519,12 @@ TEST(PerHeadInputs, AreThoseOfTheTile) {
     }
 }
 
-// Features of keys of 256 numbers, halves or pairs of which are turned: made ahead, block by block.
+std::string name_of_example(const testing::TestParamInfo<Example>& test) {
+    return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype), test.param.k, test.param.v);
+}
+
+// Features of keys of 256 numbers, halves or pairs of which are turned, or of 128, whose halves are blocks: made ahead,
+// block by block.
 class SplitFeatures : public testing::TestWithParam<Example> {};
 
 TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
@@ -536,8 +541,10 @@ TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
                          testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
-                                         Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128}),
-                         [](const auto& test) { return test.param.program; });
+                                         Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128},
+                                         Example{"rotary", F16, 64, 128}, Example{"rotary_retention", BF16, 64, 64},
+                                         Example{"mamba3", BF16, 64, 64}),
+                         name_of_example);
 
 // Random programs of 128 keys and values, several states each, whose kernels of outputs or states only fit with axes in
 // blocks, or with matrices of one chunk at a time.
@@ -863,10 +870,6 @@ std::vector<Example> all_examples() {
             has_kernels(frontend::with_dtype(entry.make().define(), BF16), {entry.name}))
             found.push_back({entry.name});
     return found;
-}
-
-std::string name_of_example(const testing::TestParamInfo<Example>& test) {
-    return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype), test.param.k, test.param.v);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WarpGroupKernels, testing::ValuesIn(all_examples()), name_of_example);

@@ -38,11 +38,24 @@ Needs needs_of(const plan::Plan& plan) {
     return needs;
 }
 
+namespace {
+
+/// Whether a kernel takes columns of matrices apart, or joins them. Where these are whole blocks, and each a matrix of
+/// its own, nothing is left of that; else they lie in tiles of floats.
+bool joins_columns(const ir::Function& fn) {
+    return std::any_of(fn.ops.begin(), fn.ops.end(), [](const ir::Op& op) {
+        return (op.code == ir::Opcode::Part || op.code == ir::Opcode::Concat) && op.type.rank() == 2 &&
+               (op.attrs.dim == 1 || op.attrs.dim == -1);
+    });
+}
+
+}  // namespace
+
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
     for (const plan::Kernel& kernel : make_plan(s.without_far_tiles()).kernels) {
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
-        if (!kernel.graph.own_axis.empty() ||
-            (kernel.graph.loop == plan::Loop::Chunks && bytes_of_tiles(kernel) > room))
+        if (!kernel.graph.own_axis.empty() || (kernel.graph.loop == plan::Loop::Chunks &&
+                                               (bytes_of_tiles(kernel) > room || joins_columns(kernel.graph.fn))))
             s.split.insert(kernel.graph.name);
     }
     return s;
