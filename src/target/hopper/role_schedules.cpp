@@ -280,6 +280,25 @@ std::vector<Schedule> ways_of_roles(Schedule s, const ir::Function& program, con
     return ways;
 }
 
+namespace {
+
+/// Segments take all multiprocessors, so that the work ahead comes first; a scan in one pass has it beside.
+std::optional<Schedule> in_one_pass_if_sooner(const Schedule& s, const plan::Plan& segments, const FitWishes& wishes,
+                                              const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr double kWorthIt = 0.85;
+    try {
+        const Schedule roles = with_roles(s, memory, make_plan);
+        const Schedule beside = with_work_beside(roles, make_plan(roles), wishes, memory);
+        const double one = microseconds_of_call(make_plan(beside), wishes, memory.multiprocessors),
+                     several = microseconds_of_segments_and_work(segments, wishes, memory.multiprocessors);
+        return beside.beside_groups > 0 && one < kWorthIt * several ? std::optional(roles) : std::nullopt;
+    } catch (const Refused&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
 Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir::Function& program,
                   const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes,
                   const MakePlan& make_plan) {
@@ -302,6 +321,9 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     };
     Schedule roles = fit(tried);
     plan::Plan plan = make_plan(roles);
+    if (!wishes.strategy && s.share && roles.strategy == Strategy::Segmented)
+        if (const auto beside = in_one_pass_if_sooner(s, plan, wishes, memory, make_plan))
+            roles = *beside, plan = make_plan(roles);
     if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))
         if (const auto cut = in_matrix_segments(roles, plan, wishes, memory, make_plan))
             return with_folded_factors(make_plan(*cut), fit, wishes, memory, make_plan).value_or(*cut);

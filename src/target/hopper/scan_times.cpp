@@ -288,6 +288,14 @@ double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wi
     return std::max(all.chain, all.ahead + all.chain * static_cast<double>(all.blocks) / multiprocessors);
 }
 
+double microseconds_of_segments_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors) {
+    const Schedule& s = plan.schedule;
+    const auto parts = static_cast<double>(s.segments * std::max<std::int64_t>(1, s.summaries)),
+               chunks = static_cast<double>(wishes.expected_tokens) / kBlock;
+    const ScanAndWork all = scan_and_work(plan, wishes, multiprocessors);
+    return all.ahead + kH200.summary_chunk * chunks / parts + (s.summaries > 0 ? kH200.join : kH200.kernel) + all.chain;
+}
+
 double microseconds_of_relay_task(const plan::Kernel& scan) {
     double states = 0;
     for (const ir::Result& r : scan.tiles.fn.results)
