@@ -257,17 +257,23 @@ class Planning {
         return graph.tiled ? Cut{s.tile_axis, s.tile_size, s.tiles} : Cut{};
     }
 
-    /// What decays multiply in a kernel that is cut from another, where it had 32 bits, and decays of scans over
-    /// tokens: an image has 16.
+    /// What an image, which has 16 bits, would be too coarse for: what decays multiply in a kernel that is cut from
+    /// another, where it had 32; decays of scans over tokens; and of gradients numbers whose maximum is compared with
+    /// that of another kernel.
     void find_wide_spills(const KernelGraph& graph) {
         const ir::Function& fn = graph.fn;
+        const bool back = graph::has_saved_states(plan_.program);
         for (const Op& op : fn.ops) {
             const bool weights = op.code == Opcode::DecayApply && !graph.own_axis.empty();
-            if (!weights && op.code != Opcode::LinearScan) continue;
-            const Op& factor = fn.op(op.args[0]);
-            if (factor.code == Opcode::Param && factor.attrs.role == Role::Spill)
-                wide_spills_.insert(factor.attrs.name);
+            if (weights || op.code == Opcode::LinearScan) add_wide_spill(fn.op(op.args[0]));
+            if (op.code != Opcode::Amax || !back) continue;
+            const auto needed = ir::needed_for(fn, {op.args[0]});
+            for (std::size_t v = 0; v < fn.ops.size(); ++v)
+                if (needed[v]) add_wide_spill(fn.ops[v]);
         }
+    }
+    void add_wide_spill(const Op& op) {
+        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) wide_spills_.insert(op.attrs.name);
     }
 
     /// Where further tasks of a kernel leave the columns of transitions; how many there are.
