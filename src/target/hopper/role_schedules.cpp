@@ -5,6 +5,7 @@
 
 #include "graph/early_states.h"
 #include "graph/log_norm.h"
+#include "graph/saved_states.h"
 #include "graph/summary.h"
 #include "runtime/beside.h"
 #include "target/hopper/room.h"
@@ -266,8 +267,9 @@ std::set<std::string> early_states(const ir::Function& program, ir::Role next, c
 
 }  // namespace
 
-std::set<std::string> early_saved_states(const ir::Function& program, const tile::Sizes& held) {
-    std::set<std::string> early = early_states(program, ir::Role::After, held);
+std::set<std::string> early_states_for_others(const ir::Function& program, const tile::Sizes& held) {
+    const bool back = graph::has_saved_states(program);
+    std::set<std::string> early = early_states(program, back ? ir::Role::After : ir::Role::State, held);
     return graph::add_matrices_to_others(program, early) ? early : std::set<std::string>();
 }
 

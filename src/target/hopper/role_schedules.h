@@ -17,9 +17,9 @@ constexpr std::int64_t kLeastChunksOfMatrices = 8;  ///< … with a matrix for t
 plan::Schedule with_segments(plan::Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
                              const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes);
 
-/// Of a backward pass, the states made on the way there that a scan of their own had better carry ahead of all else:
-/// what the tokens are turned by, say, so that scans of the others find keys that are turned.
-std::set<std::string> early_saved_states(const ir::Function& program, const tile::Sizes& held);
+/// The states that a scan of their own had better carry ahead of all else, of a backward pass of those that are made on
+/// the way there: what the tokens are turned by, say, so that scans of the others find keys that are turned.
+std::set<std::string> early_states_for_others(const ir::Function& program, const tile::Sizes& held);
 
 /// What roles may be tried with, in order of preference. States that are no fragments would lie in memory that warp
 /// groups share: they have a scan of their own. Functions that one group at a time can call, and values that would pass

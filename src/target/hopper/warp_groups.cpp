@@ -260,14 +260,13 @@ bool waits_for_scans(const plan::Plan& plan, const Problem& problem, int multipr
     return scans > microseconds_of_groups(plan, problem, multiprocessors) / 3;
 }
 
-/// Of a backward pass. Where matrices of tokens are made of states that need no others, these may come first, so that
-/// what is made of them can be made ahead of the other scans, as may be all that their tasks have in common where these
-/// take long.
+/// Where matrices of tokens are made of states that need no others, these may come first, so that what is made of them
+/// can be made ahead of the other scans, as may be all that their tasks have in common where these take long.
 template <class Fit>
-Schedule fit_back(const Schedule& s, const ir::Function& program, const tile::Sizes& held, const Problem& problem,
-                  int multiprocessors, Fit fit, const MakePlan& make_plan) {
+Schedule with_less_in_scans(const Schedule& s, const ir::Function& program, const tile::Sizes& held,
+                            const Problem& problem, int multiprocessors, Fit fit, const MakePlan& make_plan) {
     std::vector<Schedule> ways = {s};
-    if (Schedule early = s; !(early.early = early_saved_states(program, held)).empty()) ways.push_back(early);
+    if (Schedule early = s; !(early.early = early_states_for_others(program, held)).empty()) ways.push_back(early);
     const Schedule best = cheapest(ways, fit, make_plan, problem, multiprocessors);
     if (best.share || !waits_for_scans(make_plan(best), problem, multiprocessors)) return best;
     constexpr double kWorthIt = 0.9;
@@ -308,7 +307,8 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         const auto fit = [&](const Schedule& tried) {
             return fit_apart(tried, program, held, memory, two_tasks, make_plan);
         };
-        return back ? fit_back(s, program, held, expected(sizes, wishes), memory.multiprocessors, fit, make_plan)
+        return back ? with_less_in_scans(s, program, held, expected(sizes, wishes), memory.multiprocessors, fit,
+                                         make_plan)
                     : fit(s);
     }
     if (tasks <= memory.multiprocessors && s.operand_parts == 1)
@@ -330,11 +330,15 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
         if (wishes.strategy) return by_strategy(s);
-        std::vector<Strategy> strategies = {Strategy::OnePass};
-        if (!s.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
-        if (s.strategy == Strategy::Segmented) strategies.insert(strategies.begin(), s.strategy);
-        return cheapest(by_strategies(s, strategies), by_strategy, make_plan, expected(sizes, wishes),
-                        memory.multiprocessors);
+        const Problem problem = expected(sizes, wishes);
+        const auto by_any_strategy = [&](const Schedule& tried) {
+            std::vector<Strategy> strategies = {Strategy::OnePass};
+            if (!tried.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
+            if (s.strategy == Strategy::Segmented && tried.early.empty())
+                strategies.insert(strategies.begin(), s.strategy);
+            return cheapest(by_strategies(tried, strategies), by_strategy, make_plan, problem, memory.multiprocessors);
+        };
+        return with_less_in_scans(s, program, held, problem, memory.multiprocessors, by_any_strategy, make_plan);
     };
     const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
