@@ -120,14 +120,15 @@ ValueId MatrixChunk::decayed_key(ValueId key, const Exponents& at, bool number) 
     return key;
 }
 
-/// [C, rows C]: every token's key with those of all writes, and the decay in between. Under a triangle only.
-ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key, std::int64_t rows) {
+/// [C, rows C]: every token's key with those of all writes, and the decay in between. Under a triangle only, which those
+/// of several rows are under, where numbers decay: `strict`, without the token itself.
+ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key, std::int64_t rows, bool strict) {
     const ValueId left = decayed_key(key, at, false);
     const ValueId right = g_key_ == kNone ? write_key : out_.mul(write_key, out_.exp(out_.neg(out_.cumsum(g_key_))));
     const ValueId products = out_.matmul(left, out_.transpose(right));
     if (g_number_ == kNone) return products;
     const ValueId decays = between(at);
-    return out_.mul(products, rows == 1 ? decays : out_.repeat(out_.tril(decays, false), rows, 1));
+    return out_.mul(products, rows == 1 ? decays : out_.repeat(out_.tril(decays, strict), rows, 1));
 }
 
 ValueId MatrixChunk::between(const Exponents& at) {
@@ -171,9 +172,9 @@ ValueId MatrixChunk::sum_of_reads(const StateForm& form, ValueId key, bool known
                     for (const Write& x : writes_)
                         if (x.unknown >= 0) keys.push_back(x.key);
                     const auto r = static_cast<std::int64_t>(keys.size());
-                    ValueId s = scores(key, at, out_.interleave(keys), r);
+                    ValueId s = scores(key, at, out_.interleave(keys), r, strict);
                     if (r == 1) s = out_.tril(s, strict);
-                    else if (g_number_ == kNone || strict)
+                    else if (g_number_ == kNone)
                         s = out_.mul(s, out_.repeat(out_.tril(out_.expand(out_.constant(1), {Dim(ir::kChunkSymbol),
                                                                                              Dim(ir::kChunkSymbol)}),
                                                               strict),

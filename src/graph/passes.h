@@ -28,6 +28,8 @@ ir::Function stabilize(const ir::Function& fn);
 ir::Function reassociate(const ir::Function& fn);
 /// l2norm, softmax in terms of reductions and elementwise ops.
 ir::Function decompose(const ir::Function& fn);
+/// What is done alike to each row of tokens that have several is done to all at once: see join_rows.cpp.
+ir::Function join_rows(const ir::Function& fn);
 /// c + a@b and c - a@b as accumulating products; marks structural zeros that products may skip.
 ir::Function fuse_products(const ir::Function& fn);
 /// Products, triangles and sums of -x are those of x, and adding it is subtracting x: the bits are the same, and no

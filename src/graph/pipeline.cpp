@@ -33,6 +33,7 @@ constexpr Pass kPipeline[] = {
     {ir::Pass::Reassociate, reassociate},
     {ir::Pass::Decompose, decompose},
     {ir::Pass::SimplifyParts, simplify},
+    {ir::Pass::JoinRows, join_rows},
     {ir::Pass::FuseProducts, fuse_products},
 };
 
