@@ -211,6 +211,22 @@ class Replay {
     using Results = std::vector<std::pair<const ir::Result*, Value>>;
 
     /// All tiles of the function, one after the other.
+    /// Zeros where a result's blocks belong (tile/split.h).
+    [[nodiscard]] Value all_of(const ir::Result& r) const {
+        const ir::Function& graph = kernel_->planned->graph.fn;
+        Value all{interp::concrete(graph.op(graph.result(r.name, r.role)).type.shape, sizes_), {}};
+        all.data.resize(static_cast<std::size_t>(interp::element_count(all.shape)));
+        return all;
+    }
+    /// Of matrices or vectors.
+    static Value with_block(Value all, const Value& block, const std::vector<std::int64_t>& at) {
+        const std::int64_t cols = all.shape.back(), width = block.shape.back(),
+                           rows = at.size() < 2 ? 1 : block.shape[0], first = at.size() < 2 ? 0 : at[0];
+        for (std::int64_t i = 0; i < rows; ++i)
+            std::copy_n(block.data.begin() + i * width, width, all.data.begin() + (first + i) * cols + at.back());
+        return all;
+    }
+
     [[nodiscard]] Results evaluated(const Bindings& bound) const {
         const bool numbers = std::all_of(fn().ops.begin(), fn().ops.end(), [](const ir::Op& op) {
             return std::all_of(op.type.shape.begin(), op.type.shape.end(),
@@ -226,7 +242,13 @@ class Replay {
             std::vector<Value> of_tiles;
             for (auto& part : parts) of_tiles.push_back(std::move(part[i]));
             const auto axis = tiles > 1 ? tile_axis(r.role, r.name) : std::nullopt;
-            results.emplace_back(&r, axis ? interp::joined(of_tiles, *axis, false) : std::move(of_tiles[0]));
+            Value value = axis ? interp::joined(of_tiles, *axis, false) : std::move(of_tiles[0]);
+            const auto same = std::find_if(results.begin(), results.end(), [&](const auto& other) {
+                return other.first->name == r.name && other.first->role == r.role;
+            });
+            if (r.at.empty()) results.emplace_back(&r, std::move(value));
+            else if (same == results.end()) results.emplace_back(&r, with_block(all_of(r), value, r.at));
+            else same->second = with_block(std::move(same->second), value, r.at);
         }
         return results;
     }

@@ -120,8 +120,8 @@ ValueId MatrixChunk::decayed_key(ValueId key, const Exponents& at, bool number) 
     return key;
 }
 
-/// [C, rows C]: every token's key with those of all writes, and the decay in between. Under a triangle only, which those
-/// of several rows are under, where numbers decay: `strict`, without the token itself.
+/// [C, rows C]: every token's key with those of all writes, and the decay in between. Under a triangle only, which
+/// those of several rows are under, where numbers decay: `strict`, without the token itself.
 ValueId MatrixChunk::scores(ValueId key, const Exponents& at, ValueId write_key, std::int64_t rows, bool strict) {
     const ValueId left = decayed_key(key, at, false);
     const ValueId right = g_key_ == kNone ? write_key : out_.mul(write_key, out_.exp(out_.neg(out_.cumsum(g_key_))));

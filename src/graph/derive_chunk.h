@@ -54,7 +54,8 @@ class MatrixChunk {
     ir::ValueId gate(Decay::Axis axis);
     ir::ValueId from_start(const StateForm& form, Decay::Axis axis, ir::ValueId total);
     Exponents exponents(const StateForm& form);
-    ir::ValueId scores(ir::ValueId key, const Exponents& at, ir::ValueId write_key, std::int64_t rows, bool strict = false);
+    ir::ValueId scores(ir::ValueId key, const Exponents& at, ir::ValueId write_key, std::int64_t rows,
+                       bool strict = false);
     ir::ValueId between(const Exponents& at);  ///< [C, C]: decays by numbers
     [[nodiscard]] bool are_ones(ir::ValueId values) const;
     ir::ValueId applied(ir::ValueId scores, ir::ValueId values);

@@ -12,8 +12,8 @@
 //
 //   interleave(f(slice(x, 0)), f(slice(x, 1)))     is left     f(x)
 //
-// where f is elementwise work and sums over columns, with numbers and vectors that all rows share; what a token has once
-// is repeated for its rows. Nothing is rewritten of which the parts are read otherwise too.
+// where f is elementwise work and sums over columns, with numbers and vectors that all rows share; what a token has
+// once is repeated for its rows. Nothing is rewritten of which the parts are read otherwise too.
 
 namespace forge::graph {
 namespace {
@@ -81,8 +81,7 @@ class Joining {
             const Op& op = fn_.op(rows[i]);
             const bool turn = op.code == Opcode::Slice && op.attrs.length == 0 && axis_of(op, op.type.rank()) == 0 &&
                               op.attrs.step == static_cast<std::int64_t>(rows.size()) &&
-                              op.attrs.start == static_cast<std::int64_t>(i) &&
-                              op.args[0] == fn_.op(rows[0]).args[0];
+                              op.attrs.start == static_cast<std::int64_t>(i) && op.args[0] == fn_.op(rows[0]).args[0];
             if (!turn) return std::nullopt;
         }
         return fn_.op(rows[0]).args[0];
@@ -151,7 +150,7 @@ class Joining {
     Function out_;
     std::vector<ValueId> map_;
     std::set<Rows> seen_;
-    std::set<ValueId> inner_;         ///< what would be joined, and the value itself
+    std::set<ValueId> inner_;  ///< what would be joined, and the value itself
     std::map<Rows, ValueId> made_;
 };
 
