@@ -133,7 +133,7 @@ TEST_P(BackwardKernels, AreTheAdjointOfTheRecurrence) {
 TEST(FarTiles, LieInGlobalMemory) {
     CompileOptions options{.device = "cuda", .dtype = BF16, .sizes = {{"K", 128}, {"V", 128}}};
     options.entry = "backward", options.on = "h200", options.engine = "warp-groups", options.tuned = false;
-    const auto made = compiler::emitted(program::Module(program_named("turned_pairs").make().define(), BF16), options);
+    const auto made = compiler::emitted(program::Module(program_named("mamba3").make().define(), BF16), options);
     std::set<plan::Loop> loops;
     for (const plan::Kernel& kernel : made->plan.kernels)
         if (kernel.tiles.far_floats > 0) loops.insert(kernel.graph.loop);
