@@ -203,17 +203,29 @@ class Allocator {
         if (op.code == Opcode::MatmulAdd || op.code == Opcode::MatmulSub) {
             const ValueId c = base_of(fn_, op), base = buffer_of(fn_, c);
             const bool shared = buffer_of(fn_, op.args[0]) == base || buffer_of(fn_, op.args[1]) == base;
-            return c == base && dies_at(c, v) && !shared ? c : ir::kNoValue;
+            return c == base && dies_at(c, v) && !shared && may_take(v, c) ? c : ir::kNoValue;
         }
         if (!ir::is_elementwise(op.code)) return ir::kNoValue;
         for (const ValueId t : tiles_read_by(fn_, v))
-            if (dies_at(t, v) && fn_.op(t).type.shape == op.type.shape && !read_through_view(v, t)) return t;
+            if (dies_at(t, v) && fn_.op(t).type.shape == op.type.shape && !read_through_view(v, t) && may_take(v, t))
+                return t;
         return ir::kNoValue;
     }
 
     [[nodiscard]] bool dies_at(ValueId t, ValueId v) const {
         return fn_.op(t).layout->space == Space::Tile && last_read_[static_cast<std::size_t>(t)] == v && !hoisted(t) &&
                t != v;
+    }
+
+    /// What is kept of a state for the next chunk may take its own place, but not that of another state, whose next value
+    /// is copied there while the first one waits for being copied.
+    [[nodiscard]] bool may_take(ValueId v, ValueId t) const {
+        const ValueId owner = owners_.at(t);
+        if (!is_state(owner)) return true;
+        const ir::Attrs& state = fn_.op(owner).attrs;
+        return std::all_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) {
+            return r.value != v || !is_carried(r.role) || (r.role == state.role && r.name == state.name);
+        });
     }
 
     [[nodiscard]] bool read_through_view(ValueId v, ValueId tile) const {
