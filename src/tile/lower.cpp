@@ -217,8 +217,8 @@ class Allocator {
                t != v;
     }
 
-    /// What is kept of a state for the next chunk may take its own place, but not that of another state, whose next value
-    /// is copied there while the first one waits for being copied.
+    /// What is kept of a state for the next chunk may take its own place, but not that of another state, whose next
+    /// value is copied there while the first one waits for being copied.
     [[nodiscard]] bool may_take(ValueId v, ValueId t) const {
         const ValueId owner = owners_.at(t);
         if (!is_state(owner)) return true;

@@ -12,8 +12,10 @@
 #include "interp/semantics.h"
 #include "ir/text.h"
 #include "program/backward.h"
+#include "program/entry_point.h"
 #include "tests/novel/recurrences.h"
 #include "tests/numerics/numerics.h"
+#include "tests/support/turns.h"
 
 namespace forge::tests {
 namespace {
@@ -185,6 +187,22 @@ TEST_P(Recurrence, HasKernels) {
     options.sizes = check::sizes_for(graph::with_phases(def), cases[0].problem);
     const Attention attention = compile(def, options);
     for (Prepared& p : prepared) expect_agreement(attention, p);
+}
+
+TEST_P(Recurrence, HasKernelsOfGradients) {
+    const char* const strategies[] = {"one-pass", "fused", "decoupled"};
+    const ir::Definition def = GetParam().make().define();
+    const std::vector<check::Case> cases = few_cases(F32, {{"K", 24}, {"V", 16}});
+    CompileOptions options;
+    options.entry = "backward", options.dtype = F32, options.strategy = strategies[turn_of(GetParam()) % 3];
+    options.sizes = check::sizes_for(graph::with_phases(def), cases[0].problem);
+    const Attention attention = compile(def, options);
+    for (const check::Case& c : cases) {
+        check::Buffers buffers(program::tensors_of("backward", def), c.problem);
+        check::Reference reference = check::backward_reference(buffers, def, attention.chunk());
+        Prepared prepared{c.name, std::move(buffers), std::move(reference)};
+        expect_agreement(attention, prepared);
+    }
 }
 
 TEST_P(Recurrence, TakesTheFastPath) {
