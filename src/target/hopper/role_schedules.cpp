@@ -323,7 +323,7 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     };
     Schedule roles = fit(tried);
     plan::Plan plan = make_plan(roles);
-    if (!wishes.strategy && s.share && roles.strategy == Strategy::Segmented)
+    if (!wishes.strategy && wishes.segments == 0 && s.share && roles.strategy == Strategy::Segmented)
         if (const auto beside = in_one_pass_if_sooner(s, plan, wishes, memory, make_plan))
             roles = *beside, plan = make_plan(roles);
     if (!wishes.strategy && s.share && s.early.empty() && !s.tiles_ahead && joined_by_matrices(program))

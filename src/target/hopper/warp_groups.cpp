@@ -14,6 +14,7 @@
 #include "graph/trailing_states.h"
 #include "graph/transition.h"
 #include "target/gpu_target.h"
+#include "target/hopper/cheapest.h"
 #include "target/hopper/cut_outputs.h"
 #include "target/hopper/group_times.h"
 #include "target/hopper/role_schedules.h"
@@ -118,37 +119,6 @@ Problem expected(const tile::Sizes& sizes, const FitWishes& wishes) {
     return {sizes, wishes.expected_tokens, 1, std::max<std::int64_t>(1, wishes.expected_tasks)};
 }
 
-/// Of a call whose tasks are one warp group's each, or have roles.
-double microseconds_of(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
-    if (plan.schedule.output_groups == 0) return microseconds_of_groups(plan, problem, multiprocessors);
-    FitWishes wishes;
-    wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
-    return microseconds_of_call(plan, wishes, multiprocessors);
-}
-
-/// That of several schedules, made to fit, which takes the least. A kernel that does less, for more traffic between
-/// kernels, may fit where others do not, or hold in registers what others would spill.
-template <class Fit>
-Schedule cheapest(const std::vector<Schedule>& schedules, Fit fit, const MakePlan& make_plan, const Problem& problem,
-                  int multiprocessors) {
-    std::vector<Refusal> refused;
-    std::optional<Refused> first;
-    std::optional<Schedule> best;
-    double least = 0;
-    for (const Schedule& tried : schedules) try {
-            const Schedule fitted = fit(tried);
-            const double takes = microseconds_of(make_plan(fitted), problem, multiprocessors);
-            if (!best || takes < least) best = fitted, least = takes;
-        } catch (const Refused& why) {
-            if (!first) first = why;
-            refused.push_back(why.refusal());
-            refused.back().engine = plan::to_string(tried.strategy);
-        }
-    if (!best) throw Refused(*first);
-    best->refused.insert(best->refused.end(), refused.begin(), refused.end());
-    return *best;
-}
-
 /// The same schedule by several strategies.
 std::vector<Schedule> by_strategies(const Schedule& s, const std::vector<Strategy>& strategies) {
     std::vector<Schedule> all(strategies.size(), s);
@@ -251,37 +221,6 @@ Schedule fit_apart(Schedule s, const ir::Function& program, const tile::Sizes& h
     });
 }
 
-/// Whether scans take most of the time, in which they make more than their states.
-bool waits_for_scans(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
-    double scans = 0;
-    for (const plan::Kernel& kernel : plan.kernels)
-        if (kernel.engine == plan::Engine::WarpGroups && plan::is_scan(kernel.graph.loop))
-            scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
-    return scans > microseconds_of_groups(plan, problem, multiprocessors) / 3;
-}
-
-/// Where matrices of tokens are made of states that need no others, these may come first, so that what is made of them
-/// can be made ahead of the other scans, as may be all that their tasks have in common where these take long.
-template <class Fit>
-Schedule with_less_in_scans(const Schedule& s, const ir::Function& program, const tile::Sizes& held,
-                            const Problem& problem, int multiprocessors, Fit fit, const MakePlan& make_plan) {
-    std::vector<Schedule> ways = {s};
-    if (Schedule early = s; !(early.early = early_states_for_others(program, held)).empty()) ways.push_back(early);
-    const Schedule best = cheapest(ways, fit, make_plan, problem, multiprocessors);
-    if (best.share || !waits_for_scans(make_plan(best), problem, multiprocessors)) return best;
-    constexpr double kWorthIt = 0.9;
-    const auto takes = [&](const Schedule& fitted) {
-        return microseconds_of_groups(make_plan(fitted), problem, multiprocessors);
-    };
-    for (Schedule& way : ways) way.share = true;
-    try {
-        const Schedule ahead = cheapest(ways, fit, make_plan, problem, multiprocessors);
-        return takes(ahead) < kWorthIt * takes(best) ? ahead : best;
-    } catch (const Refused&) {
-        return best;
-    }
-}
-
 /// Kernels whose scans are cut along the axis; of sequences as a whole.
 Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                        const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -307,8 +246,8 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         const auto fit = [&](const Schedule& tried) {
             return fit_apart(tried, program, held, memory, two_tasks, make_plan);
         };
-        return back ? with_less_in_scans(s, program, held, expected(sizes, wishes), memory.multiprocessors, fit,
-                                         make_plan)
+        return back ? with_less_in_scans(s, program, held, fit,
+                                         {make_plan, expected(sizes, wishes), memory.multiprocessors})
                     : fit(s);
     }
     if (tasks <= memory.multiprocessors && s.operand_parts == 1)
@@ -330,15 +269,15 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
         if (wishes.strategy) return by_strategy(s);
-        const Problem problem = expected(sizes, wishes);
+        const PricedCall call{make_plan, expected(sizes, wishes), memory.multiprocessors};
         const auto by_any_strategy = [&](const Schedule& tried) {
             std::vector<Strategy> strategies = {Strategy::OnePass};
             if (!tried.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
             if (s.strategy == Strategy::Segmented && tried.early.empty())
                 strategies.insert(strategies.begin(), s.strategy);
-            return cheapest(by_strategies(tried, strategies), by_strategy, make_plan, problem, memory.multiprocessors);
+            return cheapest(by_strategies(tried, strategies), by_strategy, call);
         };
-        return with_less_in_scans(s, program, held, problem, memory.multiprocessors, by_any_strategy, make_plan);
+        return with_less_in_scans(s, program, held, by_any_strategy, call);
     };
     const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
@@ -406,7 +345,7 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
     tried[0].strategy = Strategy::Fused, tried[1].strategy = Strategy::Decoupled;
     if (has_room_for_epilogue(definition)) tried.emplace_back().epilogue = true;
     const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
-    return cheapest(tried, fit, make_plan, expected(sizes, wishes), memory.multiprocessors);
+    return cheapest(tried, fit, {make_plan, expected(sizes, wishes), memory.multiprocessors});
 }
 
 /// In the order in which they are tried. Inverses have two parts, for the digits that products of correlated keys take

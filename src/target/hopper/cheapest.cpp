@@ -1,0 +1,74 @@
+#include "target/hopper/cheapest.h"
+
+#include <optional>
+
+#include "target/hopper/group_times.h"
+#include "target/hopper/role_schedules.h"
+#include "target/hopper/scan_times.h"
+
+namespace forge::target {
+
+using plan::Schedule;
+
+namespace {
+
+/// Of a call whose tasks are one warp group's each, or have roles.
+double microseconds_of(const plan::Plan& plan, const PricedCall& call) {
+    if (plan.schedule.output_groups == 0) return microseconds_of_groups(plan, call.problem, call.multiprocessors);
+    FitWishes wishes;
+    wishes.expected_tokens = call.problem.tokens;
+    wishes.expected_tasks = call.problem.sequences * call.problem.heads;
+    return microseconds_of_call(plan, wishes, call.multiprocessors);
+}
+
+/// Whether scans, each of which waits for itself, take a third of the time or more.
+bool waits_for_scans(const plan::Plan& plan, const PricedCall& call) {
+    constexpr double kMuch = 1.0 / 3;
+    double scans = 0;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.engine == plan::Engine::WarpGroups && plan::is_scan(kernel.graph.loop))
+            scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem),
+                                          call.multiprocessors);
+    return scans > kMuch * microseconds_of_groups(plan, call.problem, call.multiprocessors);
+}
+
+}  // namespace
+
+Schedule cheapest(const std::vector<Schedule>& schedules, const FitSchedule& fit, const PricedCall& call) {
+    std::vector<Refusal> refused;
+    std::optional<Refused> first;
+    std::optional<Schedule> best;
+    double least = 0;
+    for (const Schedule& tried : schedules) try {
+            const Schedule fitted = fit(tried);
+            const double takes = microseconds_of(call.make_plan(fitted), call);
+            if (!best || takes < least) best = fitted, least = takes;
+        } catch (const Refused& why) {
+            if (!first) first = why;
+            refused.push_back(why.refusal());
+            refused.back().engine = plan::to_string(tried.strategy);
+        }
+    if (!best) throw Refused(*first);
+    best->refused.insert(best->refused.end(), refused.begin(), refused.end());
+    return *best;
+}
+
+Schedule with_less_in_scans(const Schedule& s, const ir::Function& program, const tile::Sizes& held,
+                            const FitSchedule& fit, const PricedCall& call) {
+    constexpr double kWorthIt = 0.9;
+    std::vector<Schedule> ways = {s};
+    if (Schedule early = s; !(early.early = early_states_for_others(program, held)).empty()) ways.push_back(early);
+    const Schedule best = cheapest(ways, fit, call);
+    if (best.share || !waits_for_scans(call.make_plan(best), call)) return best;
+    for (Schedule& way : ways) way.share = true;
+    try {
+        const Schedule ahead = cheapest(ways, fit, call);
+        return microseconds_of(call.make_plan(ahead), call) < kWorthIt * microseconds_of(call.make_plan(best), call)
+                   ? ahead
+                   : best;
+    } catch (const Refused&) {  // then it stays as it is
+        return best;
+    }
+}
+
+}  // namespace forge::target
