@@ -27,8 +27,8 @@ bool waits_for_scans(const plan::Plan& plan, const PricedCall& call) {
     double scans = 0;
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.engine == plan::Engine::WarpGroups && plan::is_scan(kernel.graph.loop))
-            scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem),
-                                          call.multiprocessors);
+            scans +=
+                microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem), call.multiprocessors);
     return scans > kMuch * microseconds_of_groups(plan, call.problem, call.multiprocessors);
 }
 
