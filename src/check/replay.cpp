@@ -210,7 +210,6 @@ class Replay {
 
     using Results = std::vector<std::pair<const ir::Result*, Value>>;
 
-    /// All tiles of the function, one after the other.
     /// Zeros where a result's blocks belong (tile/split.h).
     [[nodiscard]] Value all_of(const ir::Result& r) const {
         const ir::Function& graph = kernel_->planned->graph.fn;
@@ -227,6 +226,7 @@ class Replay {
         return all;
     }
 
+    /// All tiles of the function, one after the other.
     [[nodiscard]] Results evaluated(const Bindings& bound) const {
         const bool numbers = std::all_of(fn().ops.begin(), fn().ops.end(), [](const ir::Op& op) {
             return std::all_of(op.type.shape.begin(), op.type.shape.end(),

@@ -298,14 +298,14 @@ std::vector<bool> Homes::leaves_and_views() const {
 
 std::vector<bool> Homes::decays_of_scans() const {
     std::vector<bool> found(program_.ops.size());
+    const auto find = [&](ValueId v) {
+        if (ir::is_elementwise(program_.op(v).code)) found[static_cast<std::size_t>(v)] = true;
+    };
     for (ValueId v = program_.size() - 1; v >= 0; --v) {
         const Op& op = program_.op(v);
-        if (op.code == Opcode::LinearScan) found[static_cast<std::size_t>(op.args[0])] = true;
-        if (found[static_cast<std::size_t>(v)] && ir::is_elementwise(op.code))
-            for (const ValueId a : op.args) found[static_cast<std::size_t>(a)] = true;
+        if (op.code == Opcode::LinearScan) find(op.args[0]);
+        if (found[static_cast<std::size_t>(v)]) std::for_each(op.args.begin(), op.args.end(), find);
     }
-    for (ValueId v = 0; v < program_.size(); ++v)
-        if (!ir::is_elementwise(program_.op(v).code)) found[static_cast<std::size_t>(v)] = false;
     return found;
 }
 

@@ -110,7 +110,7 @@ class Homes {
     [[nodiscard]] bool is_sum(ValueId v) const;
     /// What no kernel stores for another even if all work is to be done ahead.
     [[nodiscard]] std::vector<bool> leaves_and_views() const;
-    /// Elementwise values that only lead to decays of scans over tokens. A decay of almost one, rounded to 16 bits,
+    /// Elementwise values that lead to decays of scans over tokens. A decay of almost one, rounded to 16 bits,
     /// would be off by as much as it forgets: kernels for the matrix units make it from the inputs, each for itself.
     [[nodiscard]] std::vector<bool> decays_of_scans() const;
     /// A row of what is no constant or input, which takes far less room between kernels than the matrix that it is of.

@@ -16,6 +16,7 @@
 #include "ir/sizes.h"
 #include "plan/halves.h"
 #include "plan/plan.h"
+#include "plan/wide_spills.h"
 #include "support/checked.h"
 #include "support/divide.h"
 #include "tile/fragments.h"
@@ -117,7 +118,7 @@ class Planning {
         for (KernelGraph& graph : kernels)
             graph.fn = passes_.of(graph.name).run(ir::Pass::Place, [&] { return std::move(graph.fn); });
         if (s.tiles_ahead) refuse_rounded_sums(kernels);
-        for (const KernelGraph& graph : kernels) find_wide_spills(graph);
+        wide_spills_ = wide_spills(kernels, graph::has_saved_states(plan_.program));
         for (const KernelGraph& graph : kernels) find_multiplied(graph.fn);
         for (KernelGraph& graph : kernels) add(std::move(graph));
         if (s.is_relay()) add_passed_states();
@@ -255,25 +256,6 @@ class Planning {
         if (graph.loop == Loop::Carries && s.transition_columns)
             return {s.tile_axis, kCarriedColumns, whole_.at(s.tile_axis) / kCarriedColumns};
         return graph.tiled ? Cut{s.tile_axis, s.tile_size, s.tiles} : Cut{};
-    }
-
-    /// What an image, which has 16 bits, would be too coarse for: what decays multiply in a kernel that is cut from
-    /// another, where it had 32; decays of scans over tokens; and of gradients numbers whose maximum is compared with
-    /// that of another kernel.
-    void find_wide_spills(const KernelGraph& graph) {
-        const ir::Function& fn = graph.fn;
-        const bool back = graph::has_saved_states(plan_.program);
-        for (const Op& op : fn.ops) {
-            const bool weights = op.code == Opcode::DecayApply && !graph.own_axis.empty();
-            if (weights || op.code == Opcode::LinearScan) add_wide_spill(fn.op(op.args[0]));
-            if (op.code != Opcode::Amax || !back) continue;
-            const auto needed = ir::needed_for(fn, {op.args[0]});
-            for (std::size_t v = 0; v < fn.ops.size(); ++v)
-                if (needed[v]) add_wide_spill(fn.ops[v]);
-        }
-    }
-    void add_wide_spill(const Op& op) {
-        if (op.code == Opcode::Param && op.attrs.role == Role::Spill) wide_spills_.insert(op.attrs.name);
     }
 
     /// Where further tasks of a kernel leave the columns of transitions; how many there are.

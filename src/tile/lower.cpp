@@ -224,7 +224,8 @@ class Allocator {
         if (!is_state(owner)) return true;
         const ir::Attrs& state = fn_.op(owner).attrs;
         return std::all_of(fn_.results.begin(), fn_.results.end(), [&](const ir::Result& r) {
-            return r.value != v || !is_carried(r.role) || (r.role == state.role && r.name == state.name);
+            return buffer_of(fn_, r.value) != v || !is_carried(r.role) ||
+                   (r.role == state.role && r.name == state.name);
         });
     }
 

@@ -184,7 +184,7 @@ void write_all(const std::filesystem::path& folder) {
 }  // namespace forge::tests
 
 int main(int argc, char** argv) try {
-    if (argc != 2) return fmt::print(stderr, "usage: record_programs FOLDER\n"), 2;
+    if (argc != 2 || argv[1][0] == '-') return fmt::print(stderr, "usage: record_programs FOLDER\n"), 2;
     forge::tests::write_all(argv[1]);
     return 0;
 } catch (const std::exception& error) {

@@ -72,22 +72,25 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
     return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 
+double added_beside(double before, double scan, double memory) { return std::max({before, scan, memory}) - before; }
+
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
-    double sum = 0, before = 0;
+    double sum = 0, before = 0, memory_before = 0;
     std::int64_t tasks_before = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
         const bool chunks = kernel.graph.loop == plan::Loop::Chunks;
         const std::int64_t tasks = extent(plan, kernel, problem).tasks;
+        const double memory = bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond;
         double work = kH200.kernel;  // of the portable library: one that joins segments
         if (kernel.engine == plan::Engine::WarpGroups && chunks)
             work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),
                                           multiprocessors);
         else if (kernel.engine == plan::Engine::WarpGroups)
             work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
-        work = std::max(work, bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond);
+        work = std::max(work, memory);
         const bool beside = emit::runs_beside_kernel_before(plan, kernel) && tasks_before + tasks <= multiprocessors;
-        sum += beside ? std::max(work - before, 0.0) : work;
-        before = work, tasks_before = tasks;
+        sum += beside ? added_beside(before, work, memory_before + memory) : work;
+        before = work, memory_before = memory, tasks_before = tasks;
     }
     return sum;
 }

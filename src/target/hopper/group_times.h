@@ -21,6 +21,10 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
 double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent,
                             int multiprocessors);
 
+/// What a scan adds that runs beside the one before it, where there are multiprocessors for both: they share the
+/// memory, which needs `memory` for what both move.
+double added_beside(double before, double scan, double memory);
+
 /// All kernels of a plan without roles, one after the other, but for scans that run beside the one before.
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors);
 

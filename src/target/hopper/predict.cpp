@@ -92,11 +92,11 @@ double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Proble
                                         problem.sequences * problem.heads, multiprocessors);
 }
 
-/// What a scan adds that runs beside the one before it: both share the memory, and have multiprocessors of their own if
-/// there are as many.
-double seconds_added_beside(const StageCost& before, const StageCost& k, int multiprocessors) {
-    if (before.tasks + k.tasks > multiprocessors) return k.seconds;
-    return std::max({before.seconds, k.seconds, before.memory_seconds + k.memory_seconds}) - before.seconds;
+/// What a scan adds that may run beside the one before it.
+double seconds_added(const StageCost& before, const StageCost& k, int multiprocessors) {
+    return before.tasks + k.tasks > multiprocessors
+               ? k.seconds
+               : added_beside(before.seconds, k.seconds, before.memory_seconds + k.memory_seconds);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
             else predict_groups(k, plan, kernel, gpu.multiprocessors);
         }
         cost.seconds += emit::runs_beside_kernel_before(plan, kernel)
-                            ? seconds_added_beside(cost.kernels[i - 1], k, gpu.multiprocessors)
+                            ? seconds_added(cost.kernels[i - 1], k, gpu.multiprocessors)
                             : k.seconds;
     }
     if (cost.beside) {

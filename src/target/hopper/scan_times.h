@@ -89,10 +89,10 @@ double microseconds_beside(const plan::Plan& plan, runtime::WorkBeside work, dou
 /// When such a scan is over, the tasks of which have multiprocessors of their own, and the work ahead of it, which the
 /// others do meanwhile; segments leave none over.
 double microseconds_of_scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
-/// All of a call in segments whose summaries are elementwise: the work ahead of them, they, what joins them, and scans.
-double microseconds_of_segments_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
 /// The same of a schedule that says whether work is done beside the scan, of any number of blocks.
 double microseconds_of_call(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
+/// All of a call in segments whose summaries are elementwise: the work ahead of them, they, what joins them, and scans.
+double microseconds_of_segments_and_work(const plan::Plan& plan, const FitWishes& wishes, int multiprocessors);
 /// The least that blocks of tiles with nothing in common take which do what this plan's scan does: one of its products
 /// may be multiplied ahead.
 double least_of_tiles_apart(const plan::Plan& other, const FitWishes& wishes);
