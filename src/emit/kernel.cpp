@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "emit/asked_rows.h"
 #include "emit/held_states.h"
@@ -212,16 +213,41 @@ class KernelWriter {
     /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
     void choose_ahead() {
         if (holds_states()) return;
-        constexpr std::int64_t kRegisters = 65536 / 4;  // a quarter of what a multiprocessor has
         // A task that carries states along has little else to hold than a transition.
-        const std::int64_t most = (loop_ == Loop::Carries ? 2 : 1) * kRegisters / c_.dialect.threads;
+        const std::int64_t most = (loop_ == Loop::Carries ? 2 : 1) * registers_for_loads();
         std::int64_t used = 0;
-        for (ValueId v = 0; v < fn_.size() && (loop_ != Loop::Carries || plan_.schedule.transition_columns); ++v) {
+        if (loop_ == Loop::Carries && !plan_.schedule.transition_columns) return;
+        for (ValueId v = 0; v < fn_.size() && fn_.op(v).code == Opcode::Param; ++v) {
             const std::int64_t registers = transfers_.registers_ahead(v);
             if (registers == 0 || used + registers > most) continue;
             used += registers;
-            ahead_.push_back(v);
+            ahead_.push_back(v), fetched_.insert(v);
         }
+        choose_between(plan::in_order(loop_) ? most - used : most);
+    }
+
+    /// A quarter of what a multiprocessor has, per thread.
+    [[nodiscard]] std::int64_t registers_for_loads() const { return 65536 / 4 / c_.dialect.threads; }
+
+    /// Loads that stand between operations are asked for before the one in front of them.
+    void choose_between(std::int64_t most) {
+        ValueId before = ir::kNoValue;
+        std::int64_t used = 0;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            if (fn_.op(v).code != Opcode::Param) {
+                if (is_computed(v)) before = v, used = 0;
+                continue;
+            }
+            const std::int64_t registers = transfers_.registers_ahead(v);
+            if (before == ir::kNoValue || registers == 0 || used + registers > most) continue;
+            used += registers;
+            between_[before].push_back(v), fetched_.insert(v);
+        }
+    }
+
+    [[nodiscard]] bool is_computed(ValueId v) const {
+        return fn_.op(v).code != Opcode::Param && !ir::is_view(fn_.op(v).code) &&
+               (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v));
     }
 
     void fetch_first() {
@@ -230,9 +256,7 @@ class KernelWriter {
         const std::string first = reverse_ ? "last_row" : "at.row";
         if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
         for (const ValueId v : ahead_) {
-            fetches(v);
-            out_.line("auto {}_ahead = {};", c_.name(v),
-                      transfers_.fetch(v, loop ? Transfers::Place{first, "rows_ahead", "block"} : Transfers::Place{}));
+            declare_fetched(v, loop ? Transfers::Place{first, "rows_ahead", "block"} : Transfers::Place{});
         }
     }
 
@@ -248,6 +272,17 @@ class KernelWriter {
             fetches(v);
             out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, place));
         }
+    }
+
+    void fetch_between(ValueId v) {
+        const auto loads = between_.find(v);
+        if (loads == between_.end()) return;
+        for (const ValueId load : loads->second) declare_fetched(load, {});
+    }
+
+    void declare_fetched(ValueId v, const Transfers::Place& place) {
+        fetches(v);
+        out_.line("auto {}_ahead = {};", c_.name(v), transfers_.fetch(v, place));
     }
 
     void fetches(ValueId v) {
@@ -368,13 +403,13 @@ class KernelWriter {
             }
             if (read_in_rows(v)) continue;
             if (asked_.has(v)) asked_.place(v);
-            else if (std::find(ahead_.begin(), ahead_.end(), v) != ahead_.end()) transfers_.place(v);
+            else if (fetched_.contains(v)) transfers_.place(v);
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Before)) transfers_.load_chunk_state(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
-            else if (op.code != Opcode::Param && (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v)) &&
-                     !ir::is_view(op.code)) {
+            else if (is_computed(v)) {
+                fetch_between(v);
                 compute(v);
                 if (!asked) asked = true, ask_for_next_rows();
             }
@@ -519,7 +554,9 @@ class KernelWriter {
     bool reverse_;
     const Function& fn_;
     bool declared_outputs_ = false;
-    std::vector<ValueId> ahead_;  ///< loads that are asked for one chunk ahead
+    std::vector<ValueId> ahead_;                       ///< loads that are asked for one chunk ahead
+    std::map<ValueId, std::vector<ValueId>> between_;  ///< … before an operation, for what comes after it
+    std::set<ValueId> fetched_;                        ///< all of those
 };
 
 }  // namespace

@@ -81,9 +81,9 @@ class Spec {
 
     void parameter(ValueId v) {
         const Attrs& attrs = fn_.op(v).attrs;
-        const bool arrives = attrs.role == Role::Input || attrs.role == Role::Shifted ||
-                             attrs.role == Role::Spill;  // in memory, more than once
-        if (!parameters_.insert({attrs.role, attrs.name, attrs.at}).second && !(level_ == Level::Tile && arrives))
+        const bool arrives = attrs.role == Role::Input || attrs.role == Role::Shifted || attrs.role == Role::Spill ||
+                             attrs.role == Role::Before;  // in memory, more than once
+        if (!parameters_.insert({attrs.role, attrs.name, attrs.at}).second && !(level_ >= Level::Sized && arrives))
             report(v, fmt::format("is the second parameter for {} '{}'", to_string(attrs.role), attrs.name));
         if (!may_be(attrs.role, false))
             report(v, fmt::format("no parameter has the role {} on this level", to_string(attrs.role)));

@@ -68,7 +68,7 @@ std::string to_string(const Schedule& s) {
     if (s.holds_states)
         text += fmt::format(", states in the registers of {} threads{}, {} blocks per multiprocessor", s.block_threads,
                             s.states_ahead ? ", the next task's on their way to shared memory" : "", s.resident_blocks);
-    if (s.shared_floats > 0) text += ", tiles beyond shared memory in global memory";
+    if (s.far_blocks > 0) text += ", tiles beyond shared memory in global memory";
     return text + fmt::format(", vectors of {} floats{}{}", s.vector_width, s.reason.empty() ? "" : ": ", s.reason);
 }
 

@@ -36,8 +36,12 @@ struct Arenas {
     std::int64_t shared_floats = 0, far_floats = 0;
 };
 
-/// `join`: neighbouring free memory becomes one (`Arena`).
-Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far, bool join);
+/// Where memory is short, buffers are packed by their lives; else they are handed out in order, as in `Arena`.
+Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far,
+              bool short_of_memory);
+
+/// Of shared memory that is short, what all buffers but those in global memory take.
+std::function<std::int64_t(const std::set<BufferName>&)> shared_floats_of(const std::vector<BufferUse>& uses);
 
 /// How often evaluating v reads each number of an operand, about: products read theirs once per block of results.
 double reads_of(const ir::Function& fn, ir::ValueId v, ir::ValueId operand);

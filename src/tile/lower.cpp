@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ir/infer.h"
+#include "tile/compact.h"
 #include "tile/far.h"
 #include "tile/held.h"
 #include "tile/join_scans.h"
@@ -44,12 +45,12 @@ bool computed_in_place(const Function& fn, ValueId v, const std::vector<ValueId>
 /// Whether threads that hold matrices make each number of an outer product where one elementwise op reads it, rather
 /// than hold them all.
 bool multiplied_in_place(const Function& fn, ValueId v, const std::vector<ValueId>& users, bool is_result) {
-    constexpr std::int64_t kMostDepth = 4;
+    constexpr std::int64_t kMostTerms = 4;
     const Op& op = fn.op(v);
     if (!ir::is_matmul(op.code) || op.args.size() != 2 || is_result || users.size() != 1) return false;
     const Op& user = fn.op(users.front());
     const std::int64_t depth = size_of(fn.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
-    return depth <= kMostDepth && ir::is_elementwise(user.code) && user.type.shape == op.type.shape;
+    return depth <= kMostTerms && ir::is_elementwise(user.code) && user.type.shape == op.type.shape;
 }
 
 /// Whether a value is made by the product that is added to it: a matrix times a number, or a number per row, both kept.
@@ -255,10 +256,9 @@ class Allocator {
 
     /// Nothing where all fits shared memory, or else what is read least.
     [[nodiscard]] std::set<BufferName> far() const {
-        const auto shared_floats = [&](const std::set<BufferName>& far) {
-            return placed(uses_, far, rules_.shared_memory).shared_floats;
-        };
-        if (rules_.shared_floats == 0 || shared_floats({}) <= rules_.shared_floats) return {};
+        if (rules_.shared_floats == 0) return {};
+        const auto shared_floats = shared_floats_of(uses_);
+        if (shared_floats({}) <= rules_.shared_floats) return {};
         return far_buffers(buffers(), rules_.shared_floats, shared_floats);
     }
 
@@ -309,6 +309,34 @@ class Allocator {
     std::set<ValueId> moved_, permanent_, rolling_;
     Arenas arenas_;
 };
+
+TileKernel laid_out(const Streamed& streamed, const SpillStrides& spills, const Rules& rules) {
+    TileKernel tiled;
+    tiled.streams = streamed.streams;
+    Allocator allocator(streamed, spills, rules);
+    allocator.run();
+    tiled.fn = allocator.take();
+    tiled.scratch_floats = allocator.floats();
+    tiled.far_floats = allocator.far_floats();
+    tiled.work = allocator.work();
+    tiled.not_held = allocator.why_not_held();
+    return tiled;
+}
+
+/// The same function if its tiles fit into shared memory, or else in the order that leaves least in global memory. Gaps
+/// between tiles are not foreseen: some room is left for them.
+Function fitted(const Function& fn, const SpillStrides& spills, const Rules& rules) {
+    const TileKernel plain = laid_out({fn, {}}, spills, rules);
+    Function best = fn;
+    std::int64_t least = plain.far_floats;
+    for (const int percent : {100, 90}) {
+        if (least == 0) break;
+        Function tried = compact(plain.fn, rules, rules.shared_floats * percent / 100);
+        const std::int64_t far = laid_out({tried, {}}, spills, rules).far_floats;
+        if (far < least) best = std::move(tried), least = far;
+    }
+    return best;
+}
 
 }  // namespace
 
@@ -382,19 +410,11 @@ TileKernel lower(const Function& kernel, const Sizes& sizes, const Sizes& whole,
         streamed = passes.run(
             ir::Pass::Streams, [&] { return find_streams(streamed.fn); }, [](Streamed& s) -> Function& { return s.fn; },
             [](const Streamed& s) { return fmt::format("{} row loops", s.streams.size()); });
-    const auto laid_out = [&] {
-        TileKernel tiled;
-        tiled.streams = streamed.streams;
-        Allocator allocator(streamed, spills, rules);
-        allocator.run();
-        tiled.fn = allocator.take();
-        tiled.scratch_floats = allocator.floats();
-        tiled.far_floats = allocator.far_floats();
-        tiled.work = allocator.work();
-        tiled.not_held = allocator.why_not_held();
-        return tiled;
-    };
-    return passes.run(ir::Pass::LayOut, laid_out, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
+    if (rules.shared_memory && rules.shared_floats > 0)
+        streamed.fn = passes.run(ir::Pass::Compact, [&] { return fitted(streamed.fn, spills, rules); });
+    return passes.run(
+        ir::Pass::LayOut, [&] { return laid_out(streamed, spills, rules); },
+        [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
 }
 
 }  // namespace forge::tile

@@ -55,6 +55,14 @@ target::SharedMemory memory_of(const Target& target) {
     return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes};
 }
 
+/// Less than there is, at times: a random program's matrices are small.
+target::SharedMemory short_memory_of(const Target& target, Decisions& d, const std::string& name) {
+    constexpr std::int64_t kParts[] = {1, 4, 8, 16};
+    target::SharedMemory memory = memory_of(target);
+    memory.bytes /= kParts[d.pick(name + ".memory", {4, 1, 1, 1})];
+    return memory;
+}
+
 /// Kernels that a program would have if others did not fit; `plan`: of this definition and program.
 plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::Definition& def,
                               const ir::Function& program, plan::Plan plan) {
@@ -184,10 +192,11 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
         wishes.strategy = plan::Strategy::OnePass, wishes.chunk = entry.chunk;
         if (is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5)) wishes.state_dtype = s.program.dtype;
     }
-    const bool keeps = typed.keep_states(s.d, name);
+    const bool keeps = typed.keep_states(s.d, name), holds = wishes.chunk == 1;
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
-            target::fit_shared_memory(typed.def, typed.program, typed.sizes, memory_of(target), wishes);
+            target::fit_shared_memory(typed.def, typed.program, typed.sizes,
+                                      holds ? memory_of(target) : short_memory_of(target, s.d, name), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
         GpuPlan made{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule),
@@ -199,7 +208,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
 
 BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
     constexpr Seldom kSeldom{.chunk = 0.03, .one_pass = 0.04, .decoupled = 0.3};
-    constexpr double kOtherGpu = 0.03, kWide = 0.1, kToInputs = 0.5;
+    constexpr double kOtherGpu = 0.03, kWide = 0.1, kToInputs = 0.5, kPortable = 0.1;
     BackwardPlan made{s.program, {}};
     CompileOptions options = backward_options(s, name, kSeldom);
     if (options.dtype == F32 && !s.d.flip(name + ".wide", kWide)) made.program.dtype = options.dtype = BF16;
@@ -212,6 +221,15 @@ BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
     const program::Module module(made.program.def, made.program.dtype);
     const program::EntryPoint& entry = module.entry(options.entry);
     made.plan = with_other_kernels(s.d, name, entry.tensors, entry.optimised, compiler::emitted(module, options)->plan);
+    if (s.d.flip(name + ".portable", kPortable)) {
+        target::FitWishes wishes;
+        wishes.strategy = choose_strategy(s.d, name);
+        if (wishes.strategy == plan::Strategy::Segmented) wishes.strategy.reset();
+        const target::SharedMemory memory = short_memory_of(kH200, s.d, name);
+        made.plan = plan::make_plan(
+            entry.tensors, entry.optimised, made.plan.sizes,
+            target::fit_shared_memory(entry.tensors, entry.optimised, made.plan.sizes, memory, wishes));
+    }
     for (const Refusal& refusal : made.plan.schedule.refused)
         ++tally[fmt::format("gradients not for {}: {}", refusal.engine, refusal.reason)];
     return made;

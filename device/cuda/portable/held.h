@@ -26,35 +26,6 @@ FORGE_DEVICE void copy_four(Four<T>* shared, const T* p) {
     else ptx::copy_8(ptx::shared_address(shared), p, 8);
 }
 
-/// Four neighbours in the words in which they lie in memory, two of 16 bits in each: a state's numbers go to and from
-/// those with one instruction each, or one for two, not by way of registers of 16 bits.
-template <class T>
-struct alignas(kWidth * sizeof(T)) FourInWords {
-    unsigned word[kWidth * sizeof(T) / sizeof(unsigned)];
-};
-
-FORGE_DEVICE unsigned pair_of(bf16, float low, float high) { return ptx::bf16_pair(low, high); }
-FORGE_DEVICE unsigned pair_of(f16, float low, float high) { return ptx::f16_pair(low, high); }
-
-template <class T>
-FORGE_DEVICE float number_in(const unsigned* words, int l) {
-    if constexpr (sizeof(T) == 4) return __uint_as_float(words[l]);
-    else return to_float(T{static_cast<unsigned short>(words[l / 2] >> l % 2 * 16)});
-}
-
-template <class T>
-FORGE_DEVICE vec to_vec(const FourInWords<T>& four) {
-    return {{number_in<T>(four.word, 0), number_in<T>(four.word, 1), number_in<T>(four.word, 2),
-             number_in<T>(four.word, 3)}};
-}
-
-template <class T>
-FORGE_DEVICE FourInWords<T> in_words(const vec& v) {
-    if constexpr (sizeof(T) == 4)
-        return {{__float_as_uint(v.x[0]), __float_as_uint(v.x[1]), __float_as_uint(v.x[2]), __float_as_uint(v.x[3])}};
-    else return {{pair_of(T{}, v.x[0], v.x[1]), pair_of(T{}, v.x[2], v.x[3])}};
-}
-
 /// f(row_stride), which the compiler knows where rows of N follow one another without gaps: one address is enough then.
 template <int N, class F>
 FORGE_DEVICE void with_row_stride(Size row_stride, F f) {
@@ -62,12 +33,12 @@ FORGE_DEVICE void with_row_stride(Size row_stride, F f) {
     else f(row_stride);
 }
 
-/// A zero that is not written ahead of a branch to whatever holds it in one of its ways.
+/// Zeros that are not written ahead of a branch to whatever holds them in one of its ways.
 template <class T>
-FORGE_DEVICE T zero_anew() {
+FORGE_DEVICE Four<T> zeros_anew() {
     const unsigned zero = ptx::anew(0);
-    if constexpr (sizeof(T) == 4) return __uint_as_float(zero);
-    else return {static_cast<unsigned short>(zero)};
+    if constexpr (sizeof(T) == 4) return {{zero, zero, zero, zero}};
+    else return {{zero, zero}};
 }
 
 __host__ __device__ constexpr int power_of_two(int n) {
@@ -298,9 +269,9 @@ class Asked {
     FORGE_DEVICE void ask(const T* src, Size skip, Size row_stride, Size col_stride) {
         const int self = thread();
         if (!src) {
-            const T zero = detail::zero_anew<T>();
+            const detail::Four<T> zeros = detail::zeros_anew<T>();
 #pragma unroll
-            for (int n = 0; n < H::kSteps; ++n) x_[n] = {{zero, zero, zero, zero}};
+            for (int n = 0; n < H::kSteps; ++n) x_[n] = zeros;
             return;
         }
         src += skip + H::column(self) * col_stride + H::row(self, 0) * row_stride;
@@ -310,8 +281,7 @@ class Asked {
         } else {
 #pragma unroll
             for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
-#pragma unroll
-                for (int l = 0; l < kWidth; ++l) x_[n].x[l] = src[l * col_stride];
+                x_[n] = detail::gather_four(src, col_stride);
         }
     }
 
@@ -353,7 +323,7 @@ class Coming {
         } else {
 #pragma unroll 1
             for (int n = 0; n < H::kSteps; src += H::step(self, n++) * row_stride)
-                for (int l = 0; l < kWidth; ++l) own_[n * kThreads].x[l] = src[l * col_stride];
+                own_[n * kThreads] = detail::gather_four(src, col_stride);
         }
     }
 
@@ -362,7 +332,7 @@ class Coming {
         H h;
 #pragma unroll
         for (int n = 0; n < H::kSteps; ++n)
-            h.x[n] = detail::to_vec(reinterpret_cast<const detail::FourInWords<T>&>(own_[n * kThreads]));
+            h.x[n] = detail::to_vec(own_[n * kThreads]);
         __syncwarp();  // before they are overwritten
         return h;
     }
@@ -379,7 +349,7 @@ FORGE_DEVICE void store_held(T* dst, Size row_stride, Size col_stride, const Hel
             T* row = dst;
 #pragma unroll
             for (int n = 0; n < H::kSteps; row += H::step(self, n++) * stride)
-                if (H::has_row(self, n)) *reinterpret_cast<detail::FourInWords<T>*>(row) = detail::in_words<T>(h.x[n]);
+                if (H::has_row(self, n)) detail::store_four(row, h.x[n]);
         });
     } else {
 #pragma unroll

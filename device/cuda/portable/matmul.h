@@ -37,9 +37,10 @@ struct Parts {
     }
 };
 
-/// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so
+/// ROWS x COLS blocks of c in one warp's registers; WHOLE: all of them lie inside of it. Few blocks are summed in two chains, even steps and odd ones, so
 /// that one product need not wait for the one before. UNROLLED: so many turns of the loop over k.
-template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS, int UNROLLED = 2>
+template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS, int UNROLLED = 2,
+          bool WHOLE = false>
 struct Product {
     static constexpr int kChains = ROWS * COLS < 4 ? 2 : 1;
     float sum[kChains][ROWS][COLS][4] = {};
@@ -96,7 +97,7 @@ struct Product {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     const int i = row + r * 16 + h * 8 + g, j = col + c * 8 + 2 * t;
-                    if (i < row_end && j < col_end) f(i, j, sum[0][r][c][2 * h], sum[0][r][c][2 * h + 1]);
+                    if (WHOLE || (i < row_end && j < col_end)) f(i, j, sum[0][r][c][2 * h], sum[0][r][c][2 * h + 1]);
                 }
     }
 
@@ -104,7 +105,7 @@ struct Product {
     /// The nearest index below SIZE.
     template <int SIZE>
     FORGE_DEVICE static int inside(int i) {
-        return i < SIZE ? i : SIZE - 1;
+        return WHOLE || i < SIZE ? i : SIZE - 1;
     }
 
     template <int CHAIN>
@@ -169,6 +170,7 @@ FORGE_DEVICE void matmul(const float* a, const float* b, float* c) {
     constexpr int kDown = detail::warps_down(pieces(M, 16), pieces(N, 8), kWarps), kAcross = kWarps / kDown;
     constexpr int kRows = pieces(pieces(M, 16), kDown), kCols = pieces(pieces(N, 8), kAcross);  // blocks of one warp
     constexpr int kTall = min(kRows, 4), kWide = min(kCols, kTall > 2 ? 2 : 4);                 // … and at a time
+    constexpr bool kWhole = kDown * kRows * 16 == M && kAcross * kCols * 8 == N && kRows % kTall == 0 && kCols % kWide == 0;
     const int row0 = warp() % kDown * kRows * 16, col0 = warp() / kDown * kCols * 8;
     const int row1 = min(M, row0 + kRows * 16), col1 = min(N, col0 + kCols * 8);
     for (int row = row0; row < row1; row += kTall * 16) {
@@ -176,7 +178,7 @@ FORGE_DEVICE void matmul(const float* a, const float* b, float* c) {
             if (TRI == Tri::OutLower && col > row + kTall * 16 - 1 + DIAG) continue;
             const int k0 = TRI == Tri::AUpper ? max(0, row + DIAG) / 8 * 8 : 0;
             const int k1 = TRI == Tri::ALower ? min(K, row + kTall * 16 + DIAG) : K;
-            detail::Product<M, N, K, AI, AK, BK, BN, P, kTall, kWide> product;
+            detail::Product<M, N, K, AI, AK, BK, BN, P, kTall, kWide, 2, kWhole> product;
             product.run(a, b, row, col, k0, k1);
             product.each(row, col, row1, col1,
                          [&](int i, int j, float x, float y) { detail::put<ACC>(c + i * LDC + j, x, y); });

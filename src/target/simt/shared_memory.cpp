@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "emit/coming.h"
-#include "emit/cuda/emit_cuda.h"
 #include "forge/error.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
@@ -75,7 +74,8 @@ class Fitting {
         for (const std::int64_t chunk : chunks())
             for (const std::int64_t tiles : tile_counts()) {
                 const Schedule s = schedule(chunk, tiles);
-                if (need_of(plan::make_plan(definition_, program_, sizes_, s)) <= memory_.bytes) return s;
+                const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
+                if (need_of(plan) <= memory_.bytes && far_floats(plan) == 0) return s;
             }
         return with_far_tiles();
     }
@@ -101,6 +101,7 @@ class Fitting {
         for (const auto& [threads, tiles] : shapes()) {
             if (best && tiles <= best->tiles) continue;  // fewer threads hold as much
             Schedule s = schedule(1, tiles);
+            s.shared_floats = 0;
             s.block_threads = threads, s.holds_states = true, s.states_ahead = is_half(wishes_.state_dtype);
             plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
             plan.state_dtype = wishes_.state_dtype;
@@ -208,8 +209,9 @@ class Fitting {
         s.share = chunk > 1;
         s.vector_width = kVector;
         s.shared_memory = true;
+        s.shared_floats = memory_.bytes / static_cast<std::int64_t>(sizeof(float));
         if (!axis_.empty()) s.tile_axis = axis_, s.tiles = tiles, s.tile_size = sizes_.at(axis_) / tiles;
-        s.tile_chunks = tiles > 1 && plan::cuts_chunks(program_, axis_);
+        s.tile_chunks = wishes_.tile_chunks && tiles > 1 && plan::cuts_chunks(program_, axis_);
         if (s.strategy == Strategy::Segmented) {
             const std::int64_t most = std::max<std::int64_t>(1, wishes_.expected_tokens / (4 * chunk));
             const std::int64_t wanted = std::max<std::int64_t>(
@@ -227,7 +229,6 @@ class Fitting {
         for (const std::int64_t chunk : chunks())
             for (const std::int64_t tiles : {tile_counts().front(), tile_counts().back()}) {
                 Schedule s = schedule(chunk, tiles);
-                s.shared_floats = memory_.bytes / static_cast<std::int64_t>(sizeof(float));
                 s.far_blocks = memory_.multiprocessors;
                 const double floats = far_floats(plan::make_plan(definition_, program_, sizes_, s));
                 const double per_token = floats * static_cast<double>(tiles) / static_cast<double>(chunk);
@@ -250,34 +251,6 @@ class Fitting {
 Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                            const SharedMemory& memory, const FitWishes& wishes) {
     return Fitting(definition, program, sizes, memory, wishes).run();
-}
-
-const Target& portable_target() {
-    static const Target kTarget = {
-        "portable",
-        "tiles in shared memory, on any GPU from compute capability 8.0 on",
-        false,
-        [](const Question& q) {
-            return q.gpu() && q.wishes.engine.value_or(plan::Engine::Tiles) == plan::Engine::Tiles;
-        },
-        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
-            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
-                                const Wishes& wishes) {
-                const int threads = wishes.threads ? wishes.threads : kDefaultThreads;
-                return fit_shared_memory(def, fn, q.problem.sizes, shared_memory_of(*q.gpu(), threads),
-                                         fit_wishes(q.problem, wishes));
-            };
-            std::vector<Wishes> variations;
-            if (range == Range::All) {
-                variations = placements(question.wishes);
-                for (const int threads : {128, 512}) variations.push_back(with_threads(question.wishes, threads));
-                for (const std::int64_t chunk : {32, 128}) variations.push_back(with_chunk(question.wishes, chunk));
-            }
-            return tried(portable_target(), fit, definition, program, question, variations);
-        },
-        emit::emit_cuda,
-        ".cu"};
-    return kTarget;
 }
 
 }  // namespace forge::target

@@ -20,6 +20,7 @@ struct FitWishes {
     std::optional<plan::Strategy> strategy;
     std::int64_t chunk = 0, tiles = 0, segments = 0;          ///< 0: chosen
     std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
+    bool tile_chunks = true;                                  ///< kernels of single chunks take a part of it too
     int threads = 0;                                          ///< of a block; 0: chosen
     bool hold = true;                                         ///< token by token, states in registers where that can be
     DType state_dtype = F32;                                  ///< of states in memory

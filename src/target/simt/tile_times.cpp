@@ -3,39 +3,104 @@
 #include <algorithm>
 
 #include "support/divide.h"
+#include "tile/far.h"
+#include "tile/fragments.h"
+#include "tile/lower.h"
+#include "tile/order.h"
 
 namespace forge::target {
 namespace {
 
-/// What a block of threads takes per chunk, alone on its multiprocessor: set by hand to measurements of an H200
-/// (bench/results/2026-11-21-h200-portable-one-pass.csv, when these kernels made all in one scan), so within a factor
-/// of two rather than a few percent.
+/// What a block of 256 threads takes per chunk, alone on its multiprocessor: fitted to 130 kernels on an H200
+/// (bench/results/2026-11-30-h200-portable-kernels.csv), with factors between 0.5 and 1.5.
 struct TileTimes {
     double start;        ///< microseconds of a call: launch, first loads and last stores
+    double chunk;        ///< … of a chunk
     double step;         ///< … of an operation with barriers around it
-    double decays;       ///< … of a product whose channels decay on their own
+    double decays;       ///< … of a product of 64 tokens whose channels decay on their own
+    double inverse;      ///< … of an inverse of 64 rows, beside its products
     double flops;        ///< of products per microsecond
     double elementwise;  ///< other operations per microsecond
+    double loads;        ///< floats of tiles that are loaded, per microsecond
+    double far;          ///< floats that are read from tiles in global memory, or written to them, per microsecond
+    double beside;       ///< how much longer each of two blocks on a multiprocessor takes
+    // Blocks of 512 threads, of as much: kernels of few operations, and of so many that their text fills caches.
+    double wide, wide_long;
+    int long_steps;
 };
-constexpr TileTimes kTiles = {.start = 6, .step = 0.3, .decays = 8, .flops = 4e5, .elementwise = 6e4};
+constexpr TileTimes kTiles = {.start = 6,
+                              .chunk = 1,
+                              .step = 0.2,
+                              .decays = 11,
+                              .inverse = 3.5,
+                              .flops = 3.8e5,
+                              .elementwise = 4.7e4,
+                              .loads = 5.3e4,
+                              .far = 1.25e4,
+                              .beside = 0.35,
+                              .wide = 1.05,
+                              .wide_long = 0.9,
+                              .long_steps = 40};
 
-/// Operations that begin and end with a barrier.
-int steps_of(const ir::Function& fn) {
-    return static_cast<int>(std::count_if(fn.ops.begin(), fn.ops.end(), [](const ir::Op& op) {
-        return op.layout && op.layout->space == ir::Layout::Space::Tile && !ir::is_view(op.code);
-    }));
+bool is_tile(const ir::Op& op) {
+    return op.layout && op.layout->space == ir::Layout::Space::Tile && !ir::is_view(op.code);
 }
 
-int decays_of(const ir::Function& fn) {
-    return static_cast<int>(std::count_if(fn.ops.begin(), fn.ops.end(), [](const ir::Op& op) {
-        return op.code == ir::Opcode::DecayMatmul || op.code == ir::Opcode::DecayApply;
-    }));
+/// What a kernel does for a chunk, operation by operation.
+class Chunk {
+  public:
+    Chunk(const plan::Kernel& kernel, const tile::Rules& rules)
+        : fn_(kernel.tiles.fn), far_from_(kernel.tiles.scratch_floats), rules_(rules) {
+        for (ir::ValueId v = 0; v < fn_.size(); ++v)
+            if (is_tile(fn_.op(v))) add(v);
+    }
+
+    [[nodiscard]] double microseconds(double flops, double elementwise) const {
+        return kTiles.chunk + kTiles.step * steps_ + kTiles.decays * decays_ + kTiles.inverse * inverses_ +
+               flops / kTiles.flops + elementwise / kTiles.elementwise + loads_ / kTiles.loads + far_ / kTiles.far;
+    }
+    [[nodiscard]] int steps() const { return steps_; }
+
+  private:
+    void add(ir::ValueId v) {
+        const ir::Op& op = fn_.op(v);
+        const double blocks = op.type.rank() == 0 ? 0 : static_cast<double>(tile::size_of(op.type, 0)) / tile::kBlock;
+        ++steps_;
+        if (op.code == ir::Opcode::DecayMatmul || op.code == ir::Opcode::DecayApply) decays_ += blocks * blocks;
+        if (op.code == ir::Opcode::Inverse) inverses_ += blocks * blocks;
+        const bool stays = tile::is_carried(op.attrs.role) || op.attrs.role == ir::Role::Head;
+        if (op.code == ir::Opcode::Param && !stays) loads_ += floats(v);
+        if (is_far(v)) far_ += floats(v);
+        for (const ir::ValueId t : tile::tiles_read_by(fn_, v))
+            if (is_far(t)) far_ += tile::reads_of(fn_, v, t) * floats(t);
+    }
+    [[nodiscard]] double floats(ir::ValueId v) const {
+        return static_cast<double>(tile::tile_floats(fn_.op(v).type, rules_));
+    }
+    [[nodiscard]] bool is_far(ir::ValueId v) const {
+        return is_tile(fn_.op(v)) && fn_.op(v).layout->offset >= far_from_;
+    }
+
+    const ir::Function& fn_;
+    std::int64_t far_from_;
+    tile::Rules rules_;
+    int steps_ = 0;
+    double decays_ = 0, inverses_ = 0, loads_ = 0, far_ = 0;
+};
+
+/// Blocks that a multiprocessor has at a time, which hide each other's waits: as many as its shared memory has room
+/// for, and its registers, of which threads take half of the most that they may.
+std::int64_t at_once(const plan::Kernel& kernel, const plan::Schedule& schedule, const GpuFacts& gpu) {
+    constexpr std::int64_t kThreads = 512, kOthers = 4096;
+    if (schedule.holds_states) return schedule.resident_blocks;
+    if (kernel.tiles.far_floats > 0) return 1;
+    const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) + kOthers;
+    return std::clamp<std::int64_t>(gpu.shared_bytes / bytes, 1, std::max<std::int64_t>(1, kThreads / schedule.block_threads));
 }
 
-/// Tasks that hide each other's waits on a multiprocessor: two where their tiles fill its shared memory.
-std::int64_t at_once(const plan::Schedule& schedule) {
-    constexpr std::int64_t kOfTiles = 2;
-    return schedule.holds_states ? schedule.resident_blocks : kOfTiles;
+double of_threads(int threads, int steps) {
+    constexpr int kWide = 512;
+    return threads < kWide ? 1 : steps < kTiles.long_steps ? kTiles.wide : kTiles.wide_long;
 }
 
 }  // namespace
@@ -43,12 +108,16 @@ std::int64_t at_once(const plan::Schedule& schedule) {
 void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const plan::Schedule& schedule,
                           const GpuFacts& gpu) {
     const double runs = static_cast<double>(k.tasks * std::max<std::int64_t>(1, k.hops));
-    const double hop = kTiles.step * steps_of(kernel.tiles.fn) + kTiles.decays * decays_of(kernel.tiles.fn) +
-                       k.flops / runs / kTiles.flops + k.elementwise / runs / kTiles.elementwise;
+    const Chunk chunk(kernel, schedule.rules());
+    const double hop =
+        chunk.microseconds(k.flops / runs, k.elementwise / runs) * of_threads(schedule.block_threads, chunk.steps());
     const double chain = 1e-6 * hop * static_cast<double>(k.hops);
     k.latency_seconds = chain;
-    k.arithmetic_seconds =
-        chain * static_cast<double>(k.tasks) / static_cast<double>(at_once(schedule) * gpu.multiprocessors);
+    const std::int64_t blocks = at_once(kernel, schedule, gpu),
+                       rounds = support::divide_up(k.tasks, blocks * gpu.multiprocessors);
+    const bool alone = k.tasks <= gpu.multiprocessors;
+    k.arithmetic_seconds = chain * static_cast<double>(rounds) *
+                           (alone ? 1 : 1 + kTiles.beside * static_cast<double>(blocks - 1));
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
