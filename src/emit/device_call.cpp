@@ -157,7 +157,9 @@ class DeviceCall {
                 tri = ", Tri::AUpper";
                 break;
         }
-        if (!tri.empty() && op_.attrs.diagonal != 0) tri += fmt::format(", {}", op_.attrs.diagonal);
+        const bool aligned = !c_.dialect.cooperative || (is_aligned(a) && is_aligned(b));
+        if (!tri.empty() && (op_.attrs.diagonal != 0 || !aligned)) tri += fmt::format(", {}", op_.attrs.diagonal);
+        if (!aligned) tri = (tri.empty() ? ", Tri::None, 0" : tri) + ", false";
         const std::string right =
             c_.dialect.cooperative ? fmt::format("{}, {}", stride(b, 0), stride(b, 1)) : std::to_string(row_stride(b));
         const std::string sizes = fmt::format("{}, {}, {}, {}, {}, {}, {}{}, Acc::{}", size_of(op_.type, 0),
@@ -252,6 +254,9 @@ class DeviceCall {
         };
         per_matrix(along("rows"), along("cols"));
     }
+
+    /// Whether a tile, or the part of one that a view is, begins at a whole vector.
+    [[nodiscard]] bool is_aligned(ValueId v) const { return fn_.op(v).layout->offset % 4 == 0; }
 
     void linear_scan() {
         const bool reverse = op_.attrs.reverse, exclusive = op_.attrs.exclusive;

@@ -213,7 +213,8 @@ class Orders {
                 const bool again = tiles_.comes_again(a), last = --readers[index(a)] == 0 && !tiles_.is_given(a);
                 if (again) now += tiles_.floats(a);
                 else if (last) freed += tiles_.floats(a);
-                if (!in_place && (again || last) && tiles_.takes_place_of(v, a)) in_place = true, now -= tiles_.floats(v);
+                if (!in_place && (again || last) && tiles_.takes_place_of(v, a))
+                    in_place = true, now -= tiles_.floats(v);
             }
             peak.excess += std::max<std::int64_t>(0, now - most_);
             const bool wanted = readers[index(v)] > 0 || tiles_.is_given(v);
@@ -319,7 +320,9 @@ class Reloading {
             release(latest);
         }
     }
-    [[nodiscard]] int next_reader(ValueId v) const { return readers_[index(v)].empty() ? 1 << 30 : readers_[index(v)].back(); }
+    [[nodiscard]] int next_reader(ValueId v) const {
+        return readers_[index(v)].empty() ? 1 << 30 : readers_[index(v)].back();
+    }
 
     void hold(ValueId v) {
         if (tiles_.has_tile(v) && held_.insert(v).second) held_floats_ += tiles_.floats(v);

@@ -37,8 +37,7 @@ struct Arenas {
 };
 
 /// Where memory is short, buffers are packed by their lives; else they are handed out in order, as in `Arena`.
-Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far,
-              bool short_of_memory);
+Arenas placed(const std::vector<BufferUse>& uses, const std::set<BufferName>& far, bool short_of_memory);
 
 /// Of shared memory that is short, what all buffers but those in global memory take.
 std::function<std::int64_t(const std::set<BufferName>&)> shared_floats_of(const std::vector<BufferUse>& uses);

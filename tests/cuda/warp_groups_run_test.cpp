@@ -788,7 +788,7 @@ TEST_P(FarTiles, HoldTheSameNumbers) {
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
     target::FitWishes wishes;
     wishes.strategy = GetParam().second;
-    const target::SharedMemory memory{16 * 1024, 3};
+    const target::SharedMemory memory{10 * 1024, 3};
     const plan::Plan plan =
         plan::make_plan(def, program, sizes, target::fit_shared_memory(def, program, sizes, memory, wishes));
     EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(),

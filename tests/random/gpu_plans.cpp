@@ -226,9 +226,9 @@ BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
         wishes.strategy = choose_strategy(s.d, name);
         if (wishes.strategy == plan::Strategy::Segmented) wishes.strategy.reset();
         const target::SharedMemory memory = short_memory_of(kH200, s.d, name);
-        made.plan = plan::make_plan(
-            entry.tensors, entry.optimised, made.plan.sizes,
-            target::fit_shared_memory(entry.tensors, entry.optimised, made.plan.sizes, memory, wishes));
+        made.plan =
+            plan::make_plan(entry.tensors, entry.optimised, made.plan.sizes,
+                            target::fit_shared_memory(entry.tensors, entry.optimised, made.plan.sizes, memory, wishes));
     }
     for (const Refusal& refusal : made.plan.schedule.refused)
         ++tally[fmt::format("gradients not for {}: {}", refusal.engine, refusal.reason)];

@@ -331,8 +331,7 @@ class Coming {
         ptx::copy_wait<0>();
         H h;
 #pragma unroll
-        for (int n = 0; n < H::kSteps; ++n)
-            h.x[n] = detail::to_vec(own_[n * kThreads]);
+        for (int n = 0; n < H::kSteps; ++n) h.x[n] = detail::to_vec(own_[n * kThreads]);
         __syncwarp();  // before they are overwritten
         return h;
     }

@@ -6,7 +6,7 @@
 /// No pivoting and no test of conditioning.
 #pragma once
 
-#include "matmul.h"
+#include "product.h"
 
 namespace forge::cuda {
 

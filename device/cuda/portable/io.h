@@ -265,7 +265,8 @@ FORGE_DEVICE void copy_floats(float* dst, const float* src) {
     } else if constexpr (FLOATS > kPart) {
 #pragma unroll 1
         for (int i = 0; i + kPart <= FLOATS; i += kPart) copy_floats<kPart>(dst + i, src + i);
-        if constexpr (FLOATS % kPart > 0) copy_floats<FLOATS % kPart>(dst + FLOATS / kPart * kPart, src + FLOATS / kPart * kPart);
+        if constexpr (FLOATS % kPart > 0)
+            copy_floats<FLOATS % kPart>(dst + FLOATS / kPart * kPart, src + FLOATS / kPart * kPart);
     } else {
         const int self = thread() * kWidth;
         vec x[pieces(FLOATS, kThreads * kWidth)];

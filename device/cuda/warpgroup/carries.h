@@ -5,7 +5,7 @@
 #pragma once
 
 #include "../portable/call.h"
-#include "../portable/matmul.h"
+#include "../portable/product.h"
 #include "bulk_copies.h"
 
 namespace forge::cuda {

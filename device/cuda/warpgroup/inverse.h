@@ -8,7 +8,7 @@
 /// pivoting and no test of conditioning.
 #pragma once
 
-#include "../portable/matmul.h"
+#include "../portable/product.h"
 #include "fragment.h"
 
 namespace forge::cuda {

@@ -60,7 +60,7 @@ class Cheapest {
     /// Large chunks first; no smaller ones where they took longer and had all tiles in shared memory.
     void try_chunks(std::optional<Strategy> strategy) {
         std::optional<double> least;
-        for (const std::int64_t chunk : asked_.chunk ? std::vector<std::int64_t>{asked_.chunk} : chunks()) {
+        for (const std::int64_t chunk : chunks_of(asked_)) {
             FitWishes wishes = asked_;
             wishes.strategy = strategy, wishes.chunk = chunk, wishes.tile_chunks = false;
             std::optional<Found> found = consider(wishes);
@@ -76,18 +76,10 @@ class Cheapest {
         }
     }
 
-    /// None that is mostly padding.
-    [[nodiscard]] std::vector<std::int64_t> chunks() const {
-        std::vector<std::int64_t> sizes = {64, 32, 16};
-        std::erase_if(sizes, [&](std::int64_t c) { return c > 16 && c / 2 >= asked_.expected_tokens; });
-        return sizes;
-    }
-
     std::optional<Found> consider(const FitWishes& wishes) {
         try {
             Found found{fit(wishes), wishes};
-            const plan::Plan plan =
-                plan::make_plan(definition_, program_, question_.problem.sizes, found.schedule);
+            const plan::Plan plan = plan::make_plan(definition_, program_, question_.problem.sizes, found.schedule);
             found.seconds = cost_on_gpu(plan, question_.problem, *question_.gpu()).seconds;
             found.far = std::any_of(plan.kernels.begin(), plan.kernels.end(),
                                     [](const plan::Kernel& k) { return k.tiles.far_floats > 0; });
@@ -95,8 +87,7 @@ class Cheapest {
             return found;
         } catch (const Refused&) {
         } catch (const RuntimeError&) {  // a strategy that the program cannot have
-        } catch (const CompileError&) {
-        }
+        } catch (const CompileError&) {}
         return std::nullopt;
     }
 

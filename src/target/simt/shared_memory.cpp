@@ -71,7 +71,7 @@ class Fitting {
 
   private:
     [[nodiscard]] Schedule in_memory() const {
-        for (const std::int64_t chunk : chunks())
+        for (const std::int64_t chunk : chunks_of(wishes_))
             for (const std::int64_t tiles : tile_counts()) {
                 const Schedule s = schedule(chunk, tiles);
                 const plan::Plan plan = plan::make_plan(definition_, program_, sizes_, s);
@@ -179,15 +179,6 @@ class Fitting {
                                 fmt::join(counts, ", "), sizes_.at(axis_), forge::to_string(Dim(axis_)), kVector));
     }
 
-    [[nodiscard]] std::vector<std::int64_t> chunks() const {
-        if (wishes_.chunk) return {wishes_.chunk};
-        std::vector<std::int64_t> sizes = {64, 32, 16};
-        std::erase_if(sizes, [&](std::int64_t c) {
-            return c > 16 && c / 2 >= wishes_.expected_tokens;
-        });  // no chunk that is mostly padding
-        return sizes;
-    }
-
     /// From the number of parts that occupies the multiprocessors upwards, then the smaller numbers.
     [[nodiscard]] std::vector<std::int64_t> tile_counts() const {
         if (axis_.empty()) return {1};
@@ -226,7 +217,7 @@ class Fitting {
     [[nodiscard]] Schedule with_far_tiles() const {
         Schedule best;
         double least = 0;
-        for (const std::int64_t chunk : chunks())
+        for (const std::int64_t chunk : chunks_of(wishes_))
             for (const std::int64_t tiles : {tile_counts().front(), tile_counts().back()}) {
                 Schedule s = schedule(chunk, tiles);
                 s.far_blocks = memory_.multiprocessors;
@@ -247,6 +238,13 @@ class Fitting {
 };
 
 }  // namespace
+
+std::vector<std::int64_t> chunks_of(const FitWishes& wishes) {
+    if (wishes.chunk) return {wishes.chunk};
+    std::vector<std::int64_t> sizes = {64, 32, 16};
+    std::erase_if(sizes, [&](std::int64_t c) { return c > 16 && c / 2 >= wishes.expected_tokens; });
+    return sizes;
+}
 
 Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                            const SharedMemory& memory, const FitWishes& wishes) {

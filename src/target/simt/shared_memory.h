@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -26,6 +27,10 @@ struct FitWishes {
     DType state_dtype = F32;                                  ///< of states in memory
 };
 
+/// Tokens of a chunk, of which none is mostly padding.
+std::vector<std::int64_t> chunks_of(const FitWishes& wishes);
+
+/// The first that fits, of large chunks before small ones, and of tiles that occupy the multiprocessors.
 plan::Schedule fit_shared_memory(const ir::Definition& definition, const ir::Function& program,
                                  const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes);
 

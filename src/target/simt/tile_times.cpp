@@ -11,8 +11,9 @@
 namespace forge::target {
 namespace {
 
-/// What a block of 256 threads takes per chunk, alone on its multiprocessor: fitted to 130 kernels on an H200
-/// (bench/results/2026-11-30-h200-portable-kernels.csv), with factors between 0.5 and 1.5.
+/// What a block of 256 threads takes per chunk, alone on its multiprocessor: fitted to 96 kernels on an H200
+/// (bench/fit_tiles.py, bench/results/2026-11-30-h200-portable-kernels.csv), whose times it gives within factors of
+/// 0.57 and 1.42.
 struct TileTimes {
     double start;        ///< microseconds of a call: launch, first loads and last stores
     double chunk;        ///< … of a chunk
@@ -21,7 +22,8 @@ struct TileTimes {
     double inverse;      ///< … of an inverse of 64 rows, beside its products
     double flops;        ///< of products per microsecond
     double elementwise;  ///< other operations per microsecond
-    double loads;        ///< floats of tiles that are loaded, per microsecond
+    double loads;        ///< floats of tiles that tasks of one chunk load, per microsecond
+    double loads_ahead;  ///< … that were asked for during the chunk before
     double far;          ///< floats that are read from tiles in global memory, or written to them, per microsecond
     double beside;       ///< how much longer each of two blocks on a multiprocessor takes
     // Blocks of 512 threads, of as much: kernels of few operations, and of so many that their text fills caches.
@@ -29,14 +31,15 @@ struct TileTimes {
     int long_steps;
 };
 constexpr TileTimes kTiles = {.start = 6,
-                              .chunk = 1,
-                              .step = 0.2,
-                              .decays = 11,
-                              .inverse = 3.5,
-                              .flops = 3.8e5,
-                              .elementwise = 4.7e4,
-                              .loads = 5.3e4,
-                              .far = 1.25e4,
+                              .chunk = 0.56,
+                              .step = 0.23,
+                              .decays = 8.8,
+                              .inverse = 3.9,
+                              .flops = 9.4e5,
+                              .elementwise = 7.7e4,
+                              .loads = 7.5e3,
+                              .loads_ahead = 1.2e4,
+                              .far = 1e4,
                               .beside = 0.35,
                               .wide = 1.05,
                               .wide_long = 0.9,
@@ -50,14 +53,17 @@ bool is_tile(const ir::Op& op) {
 class Chunk {
   public:
     Chunk(const plan::Kernel& kernel, const tile::Rules& rules)
-        : fn_(kernel.tiles.fn), far_from_(kernel.tiles.scratch_floats), rules_(rules) {
+        : fn_(kernel.tiles.fn),
+          far_from_(kernel.tiles.scratch_floats),
+          rules_(rules),
+          loads_rate_(plan::in_order(kernel.graph.loop) ? kTiles.loads_ahead : kTiles.loads) {
         for (ir::ValueId v = 0; v < fn_.size(); ++v)
             if (is_tile(fn_.op(v))) add(v);
     }
 
     [[nodiscard]] double microseconds(double flops, double elementwise) const {
         return kTiles.chunk + kTiles.step * steps_ + kTiles.decays * decays_ + kTiles.inverse * inverses_ +
-               flops / kTiles.flops + elementwise / kTiles.elementwise + loads_ / kTiles.loads + far_ / kTiles.far;
+               flops / kTiles.flops + elementwise / kTiles.elementwise + loads_ / loads_rate_ + far_ / kTiles.far;
     }
     [[nodiscard]] int steps() const { return steps_; }
 
@@ -84,6 +90,7 @@ class Chunk {
     const ir::Function& fn_;
     std::int64_t far_from_;
     tile::Rules rules_;
+    double loads_rate_;
     int steps_ = 0;
     double decays_ = 0, inverses_ = 0, loads_ = 0, far_ = 0;
 };
@@ -95,7 +102,8 @@ std::int64_t at_once(const plan::Kernel& kernel, const plan::Schedule& schedule,
     if (schedule.holds_states) return schedule.resident_blocks;
     if (kernel.tiles.far_floats > 0) return 1;
     const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) + kOthers;
-    return std::clamp<std::int64_t>(gpu.shared_bytes / bytes, 1, std::max<std::int64_t>(1, kThreads / schedule.block_threads));
+    return std::clamp<std::int64_t>(gpu.shared_bytes / bytes, 1,
+                                    std::max<std::int64_t>(1, kThreads / schedule.block_threads));
 }
 
 double of_threads(int threads, int steps) {
@@ -116,8 +124,8 @@ void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const plan::
     const std::int64_t blocks = at_once(kernel, schedule, gpu),
                        rounds = support::divide_up(k.tasks, blocks * gpu.multiprocessors);
     const bool alone = k.tasks <= gpu.multiprocessors;
-    k.arithmetic_seconds = chain * static_cast<double>(rounds) *
-                           (alone ? 1 : 1 + kTiles.beside * static_cast<double>(blocks - 1));
+    k.arithmetic_seconds =
+        chain * static_cast<double>(rounds) * (alone ? 1 : 1 + kTiles.beside * static_cast<double>(blocks - 1));
     k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
