@@ -246,7 +246,12 @@ class Orders {
 class Reloading {
   public:
     Reloading(const Function& fn, const Tiles& tiles, std::int64_t most, std::vector<ValueId> order)
-        : fn_(fn), tiles_(tiles), most_(most), order_(std::move(order)), current_(fn.ops.size(), ir::kNoValue) {
+        : fn_(fn),
+          tiles_(tiles),
+          most_(most),
+          order_(std::move(order)),
+          current_(fn.ops.size(), ir::kNoValue),
+          last_(current_) {
         readers_.resize(fn.ops.size());
         for (std::size_t at = order_.size(); at-- > 0;)
             for (const ValueId a : tiles_.reads(order_[at])) readers_[index(a)].push_back(static_cast<int>(at));
@@ -260,7 +265,8 @@ class Reloading {
             make(v);
         }
         for (ir::Result r : fn_.results) {
-            r.value = value_of(r.value);
+            const ValueId made = last_[index(r.value)];
+            r.value = made == ir::kNoValue ? value_of(r.value) : made;
             out_.results.push_back(std::move(r));
         }
         return std::move(out_);
@@ -302,7 +308,7 @@ class Reloading {
     }
 
     [[nodiscard]] std::int64_t room_for(ValueId v) const {
-        std::int64_t room = tiles_.floats(v) + tiles_.work(v);
+        const std::int64_t room = tiles_.floats(v) + tiles_.work(v);
         for (const ValueId a : tiles_.reads(v))
             if (tiles_.takes_place_of(v, a) && (readers_[index(a)].empty() || readers_[index(a)].front() <= now_))
                 return tiles_.work(v);
@@ -327,11 +333,11 @@ class Reloading {
     void hold(ValueId v) {
         if (tiles_.has_tile(v) && held_.insert(v).second) held_floats_ += tiles_.floats(v);
     }
-    /// What is to be read again is made again then, and so are the views of it, and what loops make of it.
+    /// What may come again does if it is read once more, as it is, through views, or for what it makes.
     void release(ValueId v) {
         if (tiles_.is_given(v) || held_.erase(v) == 0) return;
         held_floats_ -= tiles_.floats(v);
-        if (!readers_[index(v)].empty()) forget(v);
+        if (tiles_.comes_again(v)) forget(v);
     }
     void forget(ValueId v) {
         current_[index(v)] = ir::kNoValue;
@@ -347,7 +353,7 @@ class Reloading {
         Op op = fn_.op(v);
         for (ValueId& a : op.args) a = value_of(a);
         op.layout.reset();
-        return out_.add(std::move(op));
+        return last_[index(v)] = out_.add(std::move(op));
     }
     /// What stands for it now: views, and what is made within loops, where they are first read.
     ValueId value_of(ValueId v) {
@@ -362,6 +368,7 @@ class Reloading {
     std::vector<ValueId> order_;
     Function out_;
     std::vector<ValueId> current_;           ///< what stands for a value, if it is there
+    std::vector<ValueId> last_;              ///< … or stood for it last
     std::vector<std::vector<int>> readers_;  ///< of each, places in the order, the next one last
     std::set<ValueId> held_, needed_;        ///< values with tiles; those that the operation under way reads
     std::int64_t held_floats_ = 0;

@@ -93,6 +93,7 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     };
     look(steps_of("gated_delta_net", "cpu"));
     look(steps_of("gated_delta_net", "h200"));
+    look(steps_of("gated_delta_net", "rtx4090", "portable"));
     look(steps_of("hgrn", "h200"));
     look(steps_of("normalised", "h200"));
     const ir::Definition features = definition("normalised");
