@@ -45,6 +45,9 @@ constexpr TileTimes kTiles = {.start = 6,
                               .wide_long = 0.9,
                               .long_steps = 40};
 
+/// … per token where threads hold the states, set by hand to an H200's calls of few sequences.
+constexpr double kHoldingStep = 0.3, kHoldingFlops = 4e5, kHoldingElementwise = 6e4;
+
 bool is_tile(const ir::Op& op) {
     return op.layout && op.layout->space == ir::Layout::Space::Tile && !ir::is_view(op.code);
 }
@@ -96,19 +99,30 @@ class Chunk {
 };
 
 /// Blocks that a multiprocessor has at a time, which hide each other's waits: as many as its shared memory has room
-/// for, and its registers, of which threads take half of the most that they may.
-std::int64_t at_once(const plan::Kernel& kernel, const plan::Schedule& schedule, const GpuFacts& gpu) {
-    constexpr std::int64_t kThreads = 512, kOthers = 4096;
-    if (schedule.holds_states) return schedule.resident_blocks;
+/// for, and its registers, of which threads take half of the most that they may, or, without products, a quarter.
+std::int64_t at_once(const StageCost& k, const plan::Kernel& kernel, const plan::Schedule& schedule,
+                     const GpuFacts& gpu) {
+    constexpr std::int64_t kOthers = 4096;
     if (kernel.tiles.far_floats > 0) return 1;
-    const std::int64_t bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) + kOthers;
+    const std::int64_t threads = k.flops > 0 ? 512 : 1024,
+                       bytes = kernel.tiles.scratch_floats * static_cast<std::int64_t>(sizeof(float)) + kOthers;
     return std::clamp<std::int64_t>(gpu.shared_bytes / bytes, 1,
-                                    std::max<std::int64_t>(1, kThreads / schedule.block_threads));
+                                    std::max<std::int64_t>(1, threads / schedule.block_threads));
 }
 
 double of_threads(int threads, int steps) {
     constexpr int kWide = 512;
     return threads < kWide ? 1 : steps < kTiles.long_steps ? kTiles.wide : kTiles.wide_long;
+}
+
+/// `blocks`: at a time, which hide each other's waits.
+void predict_holding(StageCost& k, int steps, std::int64_t blocks) {
+    const double runs = static_cast<double>(k.tasks * k.hops);
+    const double token =
+        kHoldingStep * steps + k.flops / runs / kHoldingFlops + k.elementwise / runs / kHoldingElementwise;
+    k.latency_seconds = 1e-6 * token * static_cast<double>(k.hops);
+    k.arithmetic_seconds = k.latency_seconds * static_cast<double>(k.tasks) / static_cast<double>(blocks);
+    k.seconds = std::max({k.memory_seconds, k.latency_seconds, k.arithmetic_seconds});
 }
 
 }  // namespace
@@ -117,11 +131,12 @@ void predict_tiles_kernel(StageCost& k, const plan::Kernel& kernel, const plan::
                           const GpuFacts& gpu) {
     const double runs = static_cast<double>(k.tasks * std::max<std::int64_t>(1, k.hops));
     const Chunk chunk(kernel, schedule.rules());
+    if (schedule.holds_states) return predict_holding(k, chunk.steps(), schedule.resident_blocks * gpu.multiprocessors);
     const double hop =
         chunk.microseconds(k.flops / runs, k.elementwise / runs) * of_threads(schedule.block_threads, chunk.steps());
     const double chain = 1e-6 * hop * static_cast<double>(k.hops);
     k.latency_seconds = chain;
-    const std::int64_t blocks = at_once(kernel, schedule, gpu),
+    const std::int64_t blocks = at_once(k, kernel, schedule, gpu),
                        rounds = support::divide_up(k.tasks, blocks * gpu.multiprocessors);
     const bool alone = k.tasks <= gpu.multiprocessors;
     k.arithmetic_seconds =
