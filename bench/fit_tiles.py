@@ -21,7 +21,8 @@ def blocks(row):
     """That a multiprocessor has at a time."""
     if float(row["far_floats"]) > 0:
         return 1
-    return max(1, min(SHARED_BYTES // (int(row["shared_bytes"]) + OTHER_BYTES), 512 // int(row["threads"])))
+    threads = 512 if float(row["flops"]) > 0 else 1024
+    return max(1, min(SHARED_BYTES // (int(row["shared_bytes"]) + OTHER_BYTES), threads // int(row["threads"])))
 
 
 def per_chunk(row):

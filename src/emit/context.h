@@ -32,6 +32,11 @@ struct Context {
     [[nodiscard]] bool made_in_spill(ir::ValueId v) const {
         return fn.op(v).layout->space == ir::Layout::Space::Spill && !is_param(v, ir::Role::Spill);
     }
+    /// Whether an operation stands for it: it is loaded by none, no view, and not made within its readers' loops.
+    [[nodiscard]] bool is_computed(ir::ValueId v) const {
+        const ir::Op& op = fn.op(v);
+        return op.code != ir::Opcode::Param && !ir::is_view(op.code) && (in_tile(v) || is_held(v) || made_in_spill(v));
+    }
     [[nodiscard]] bool is_operand(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Operand; }
     /// Whether the threads of a block hold it (tile/held.h), or a view of what they hold.
     [[nodiscard]] bool is_held(ir::ValueId v) const { return fn.op(v).layout->space == ir::Layout::Space::Held; }

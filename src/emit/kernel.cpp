@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "emit/asked_rows.h"
 #include "emit/held_states.h"
+#include "emit/loads_ahead.h"
 #include "emit/loops.h"
 #include "emit/transfers.h"
 #include "graph/summary.h"
@@ -32,6 +32,7 @@ class KernelWriter {
           transfers_(c_),
           held_states_(c_, transfers_),
           asked_(c_, transfers_),
+          loads_(c_, transfers_),
           out_(out),
           plan_(plan),
           loop_(kernel.graph.loop),
@@ -55,7 +56,7 @@ class KernelWriter {
         if (holds_states()) transfers_.declare_inputs([&](ValueId v) { return asked_.has(v); });
         else transfers_.declare_tensors();
         before_chunks();
-        choose_ahead();
+        if (!holds_states()) loads_.choose();
         begin_chunk();
         transfers_.spread_requests(products());
         declare_spills();
@@ -152,8 +153,6 @@ class KernelWriter {
     /// come to multiprocessors unevenly, as the first places there become free, and take tasks in turn where they are.
     void let_next_kernel_start() { out_.put("if (task + gridDim.x >= call.tasks) ptx::let_next_kernel_start();"); }
 
-    [[nodiscard]] std::int64_t step() const { return loop_ == Loop::Carries ? 1 : plan_.schedule.chunk; }
-
     /// The loop over chunks (or segments), and the valid rows of a chunk.
     void begin_chunk() {
         if (loop_ == Loop::Chunks) out_.line("const Size row = at.row, block = at.block;");
@@ -161,18 +160,19 @@ class KernelWriter {
         else begin_at_last_chunk();
         if (plan::in_order(loop_)) {
             out_.add({Kind::Rest, "before the first chunk"});
-            fetch_first();
+            loads_.fetch_first();
             held_states_.take();
             if (plan_.schedule.states_ahead) let_next_kernel_start();
-            out_.begin(
-                {Kind::Loop, "chunks"},
-                reverse_
-                    ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)", step())
-                    : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)", step()));
+            out_.begin({Kind::Loop, "chunks"},
+                       reverse_
+                           ? fmt::format("for (Size row = last_row; row >= at.row; row -= {}, block -= call.heads)",
+                                         loads_.step())
+                           : fmt::format("for (Size row = at.row; row < at.end; row += {}, block += call.heads)",
+                                         loads_.step()));
         }
         if (loop_ == Loop::Carries && plan_.schedule.forgetting) start_anew();
-        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", rows_from("row"));
-        if (!plan::in_order(loop_)) fetch_first();
+        if (loop_ != Loop::Carries) out_.line("[[maybe_unused]] const int rows = {};", loads_.rows_from("row"));
+        if (!plan::in_order(loop_)) loads_.fetch_first();
     }
 
     /// What the segment before has forgotten does not matter here: its summary is the state. If this one forgets it
@@ -183,7 +183,7 @@ class KernelWriter {
         out_.line("const bool anew = starts_anew(call, {}, block, row == at.row);", forgets);
         out_.line("if (anew && (row + 1 == at.end || number_of({}, block) != 0.0f)) continue;", forgets);
         out_.open("if (anew)");
-        if (!ahead_.empty()) fetch({"row", "rows_ahead", "block"});  // the segments between were passed over
+        loads_.fetch_again();  // the segments between were passed over
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (c_.is_param(v, Role::State))
                 transfers_.load_spill(v, graph::input_spill(fn_.op(v).attrs.name), "(block - call.heads)");
@@ -196,97 +196,6 @@ class KernelWriter {
         out_.line("const Size last = (at.end - at.row + {}) / {} - 1, last_row = at.row + last * {};", chunk - 1, chunk,
                   chunk);
         out_.line("Size block = at.block + last * call.heads;");
-    }
-
-    /// The valid rows of a chunk that is asked for ahead: none of one before the first.
-    [[nodiscard]] std::string rows_ahead_from(const std::string& row) const {
-        return reverse_ ? fmt::format("{} < at.row ? 0 : {}", row, rows_from(row)) : rows_from(row);
-    }
-
-    /// The valid rows of the chunk that begins at a row.
-    [[nodiscard]] std::string rows_from(const std::string& row) const {
-        if (loop_ == Loop::Carries) return fmt::format("static_cast<int>(at.end - {})", row);
-        return fmt::format("static_cast<int>(at.tokens - {0} < {1} ? at.tokens - {0} : {1})", row,
-                           plan_.schedule.chunk);
-    }
-
-    /// On a GPU, what a chunk reads is asked for all at once, while the chunk before is computed if there are many.
-    void choose_ahead() {
-        if (holds_states()) return;
-        // A task that carries states along has little else to hold than a transition.
-        const std::int64_t most = (loop_ == Loop::Carries ? 2 : 1) * registers_for_loads();
-        std::int64_t used = 0;
-        if (loop_ == Loop::Carries && !plan_.schedule.transition_columns) return;
-        for (ValueId v = 0; v < fn_.size() && fn_.op(v).code == Opcode::Param; ++v) {
-            const std::int64_t registers = transfers_.registers_ahead(v);
-            if (registers == 0 || used + registers > most) continue;
-            used += registers;
-            ahead_.push_back(v), fetched_.insert(v);
-        }
-        choose_between(plan::in_order(loop_) ? most - used : most);
-    }
-
-    /// A quarter of what a multiprocessor has, per thread.
-    [[nodiscard]] std::int64_t registers_for_loads() const { return 65536 / 4 / c_.dialect.threads; }
-
-    /// Loads that stand between operations are asked for before the one in front of them.
-    void choose_between(std::int64_t most) {
-        ValueId before = ir::kNoValue;
-        std::int64_t used = 0;
-        for (ValueId v = 0; v < fn_.size(); ++v) {
-            if (fn_.op(v).code != Opcode::Param) {
-                if (is_computed(v)) before = v, used = 0;
-                continue;
-            }
-            const std::int64_t registers = transfers_.registers_ahead(v);
-            if (before == ir::kNoValue || registers == 0 || used + registers > most) continue;
-            used += registers;
-            between_[before].push_back(v), fetched_.insert(v);
-        }
-    }
-
-    [[nodiscard]] bool is_computed(ValueId v) const {
-        return fn_.op(v).code != Opcode::Param && !ir::is_view(fn_.op(v).code) &&
-               (c_.in_tile(v) || c_.is_held(v) || c_.made_in_spill(v));
-    }
-
-    void fetch_first() {
-        if (ahead_.empty()) return;
-        const bool loop = plan::in_order(loop_);
-        const std::string first = reverse_ ? "last_row" : "at.row";
-        if (loop) out_.line("int rows_ahead = {};", rows_ahead_from(first));
-        for (const ValueId v : ahead_) {
-            declare_fetched(v, loop ? Transfers::Place{first, "rows_ahead", "block"} : Transfers::Place{});
-        }
-    }
-
-    void fetch_next() {
-        if (ahead_.empty() || !plan::in_order(loop_)) return;
-        const char* const sign = reverse_ ? "-" : "+";
-        fetch({fmt::format("(row {} {})", sign, step()), "rows_ahead", fmt::format("(block {} call.heads)", sign)});
-    }
-
-    void fetch(const Transfers::Place& place) {
-        out_.line("rows_ahead = {};", rows_ahead_from(place.row));
-        for (const ValueId v : ahead_) {
-            fetches(v);
-            out_.line("{}_ahead = {};", c_.name(v), transfers_.fetch(v, place));
-        }
-    }
-
-    void fetch_between(ValueId v) {
-        const auto loads = between_.find(v);
-        if (loads == between_.end()) return;
-        for (const ValueId load : loads->second) declare_fetched(load, {});
-    }
-
-    void declare_fetched(ValueId v, const Transfers::Place& place) {
-        fetches(v);
-        out_.line("auto {}_ahead = {};", c_.name(v), transfers_.fetch(v, place));
-    }
-
-    void fetches(ValueId v) {
-        c_.next("fetch " + c_.name(v), transfers_.source(v), {kernel::registers(c_.name(v) + "_ahead")});
     }
 
     /// One pointer per buffer, with its shape. What has the place of a state is where the state is.
@@ -395,7 +304,7 @@ class KernelWriter {
         bool asked = !holds_states();
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if (loading && op.code != Opcode::Param) fetch_next();
+            if (loading && op.code != Opcode::Param) loads_.fetch_next();
             loading = loading && op.code == Opcode::Param;
             if (const tile::Stream* const stream = stream_of(v)) {
                 if (v == stream->members.back()) rows(*stream);
@@ -403,13 +312,13 @@ class KernelWriter {
             }
             if (read_in_rows(v)) continue;
             if (asked_.has(v)) asked_.place(v);
-            else if (fetched_.contains(v)) transfers_.place(v);
+            else if (loads_.has(v)) transfers_.place(v);
             else if (c_.is_param(v, Role::Input) || c_.is_param(v, Role::Shifted)) transfers_.load_tokens(v);
             else if (c_.is_param(v, Role::Mask)) load_mask(v);
             else if (c_.is_param(v, Role::Before)) transfers_.load_chunk_state(v);
             else if (c_.is_param(v, Role::Spill) && c_.in_tile(v)) transfers_.load_spill(v, op.attrs.name, "block");
-            else if (is_computed(v)) {
-                fetch_between(v);
+            else if (c_.is_computed(v)) {
+                loads_.fetch_during(v);
                 compute(v);
                 if (!asked) asked = true, ask_for_next_rows();
             }
@@ -548,15 +457,13 @@ class KernelWriter {
     Transfers transfers_;
     HeldStates held_states_;
     AskedTokens asked_;
+    LoadsAhead loads_;
     Writer& out_;
     const plan::Plan& plan_;
     Loop loop_;
     bool reverse_;
     const Function& fn_;
     bool declared_outputs_ = false;
-    std::vector<ValueId> ahead_;                       ///< loads that are asked for one chunk ahead
-    std::map<ValueId, std::vector<ValueId>> between_;  ///< … before an operation, for what comes after it
-    std::set<ValueId> fetched_;                        ///< all of those
 };
 
 }  // namespace
