@@ -64,6 +64,18 @@ TEST(Targets, HaveAScheduleOrAReason) {
     EXPECT_EQ(of_target(cpu_target(), true) + of_target(cpu_target(), false), 0);
 }
 
+TEST(Targets, PortableSchedulesGoByTimeAndMemory) {
+    const Chosen program = of("gated_delta_net");
+    const plan::Schedule many = program.on(about("a100", 4096, 32)).schedule,
+                         few = program.on(about("a100", 4096, 4)).schedule,
+                         far_too_long = program.on(about("a100", 1 << 20, 32)).schedule;
+    EXPECT_EQ(many.strategy, Strategy::Fused);
+    EXPECT_FALSE(many.tile_chunks) << "scores and inverses are made once per chunk";
+    EXPECT_GT(many.tiles, 1);
+    EXPECT_EQ(few.strategy, Strategy::Segmented);
+    EXPECT_EQ(far_too_long.strategy, Strategy::OnePass) << "which keeps no states";
+}
+
 TEST(Targets, ANotAffineDecayIsARefusalOfSegmentsAndNoError) {
     for (const auto& entry : novel::all()) {
         if (!tests::has_turn(entry, 2)) continue;

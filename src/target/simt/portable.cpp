@@ -44,7 +44,18 @@ class Cheapest {
         Schedule schedule;
         FitWishes wishes;
         double seconds = 0;
+        double bytes = 0;  ///< that pass between kernels
         bool far = false;  ///< some tiles lie in global memory
+
+        /// Faster, if it does not take much more of a GPU's memory.
+        [[nodiscard]] bool better_than(const Found& other) const {
+            if (is_larger_than(other) || other.is_larger_than(*this)) return bytes < other.bytes;
+            return seconds < other.seconds;
+        }
+        [[nodiscard]] bool is_larger_than(const Found& other) const {
+            constexpr double kLarge = 0x1p32, kMore = 1.5;
+            return bytes > kLarge && bytes > kMore * other.bytes;
+        }
     };
 
     [[nodiscard]] std::vector<std::optional<Strategy>> strategies() const {
@@ -67,7 +78,7 @@ class Cheapest {
             const std::int64_t tasks = asked_.expected_tasks * (asked_.expected_tokens / chunk);
             if (!found || found->far || tasks < question_.gpu()->multiprocessors) {
                 wishes.tile_chunks = true;
-                if (std::optional<Found> tiled = consider(wishes); tiled && (!found || tiled->seconds < found->seconds))
+                if (std::optional<Found> tiled = consider(wishes); tiled && (!found || tiled->better_than(*found)))
                     found = tiled;
             }
             if (!found) continue;
@@ -80,10 +91,11 @@ class Cheapest {
         try {
             Found found{fit(wishes), wishes};
             const plan::Plan plan = plan::make_plan(definition_, program_, question_.problem.sizes, found.schedule);
-            found.seconds = cost_on_gpu(plan, question_.problem, *question_.gpu()).seconds;
+            const CallCost cost = cost_on_gpu(plan, question_.problem, *question_.gpu());
+            found.seconds = cost.seconds, found.bytes = cost.workspace_bytes;
             found.far = std::any_of(plan.kernels.begin(), plan.kernels.end(),
                                     [](const plan::Kernel& k) { return k.tiles.far_floats > 0; });
-            if (!best_ || found.seconds < best_->seconds) best_ = found;
+            if (!best_ || found.better_than(*best_)) best_ = found;
             return found;
         } catch (const Refused&) {
         } catch (const RuntimeError&) {  // a strategy that the program cannot have
