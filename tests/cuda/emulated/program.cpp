@@ -101,15 +101,6 @@ void open_recorder() {
     if (!kDriver) throw std::runtime_error(dlerror());
 }
 
-/// So that ptx/thread.h, which knows blocks of any kernel, finds the thread.
-void connect(const Library& library) {
-    static Hardware** hardware = nullptr;
-    hardware = &library.hardware();
-    library.machine().thread = [] { return (*hardware)->thread(); };
-    library.machine().sync = [] { (*hardware)->sync(0, 0); };
-    library.machine().memory = reinterpret_cast<void* (*)()>(library.kernel("forge_shared_memory"));  // NOLINT: dlsym
-}
-
 std::filesystem::path build(const std::string& name, const plan::Plan& plan,
                             const std::function<void(std::string&)>& edit) {
     static const Device device;
@@ -119,6 +110,14 @@ std::filesystem::path build(const std::string& name, const plan::Plan& plan,
 }
 
 }  // namespace
+
+void connect(const Library& library) {
+    static Hardware** hardware = nullptr;
+    hardware = &library.hardware();
+    library.machine().thread = [] { return (*hardware)->thread(); };
+    library.machine().sync = [] { (*hardware)->sync(0, 0); };
+    library.machine().memory = reinterpret_cast<void* (*)()>(library.kernel("forge_shared_memory"));  // NOLINT: dlsym
+}
 
 Program::Program(const std::string& name, plan::Plan plan, const std::function<void(std::string&)>& edit)
     : plan_(std::move(plan)), library_(build(name, plan_, edit)) {}

@@ -12,6 +12,9 @@
 
 namespace forge::emulated {
 
+/// So that ptx/thread.h, which knows blocks of any kernel, finds the thread in `run_warps`.
+void connect(const Library& library);
+
 class Program {
   public:
     /// `edit` may change the emitted source.
