@@ -9,6 +9,7 @@
 
 #include "ir/text.h"
 #include "tile/order.h"
+#include "tile/search.h"
 
 namespace forge::tile {
 namespace {
@@ -224,16 +225,6 @@ class Orders {
         return peak;
     }
 
-    static void move_one(std::vector<ValueId>& goals, std::uint32_t& seed) {
-        const auto any = [&] {
-            seed = seed * 1664525u + 1013904223u;
-            return goals.begin() + static_cast<std::ptrdiff_t>((seed >> 8) % goals.size());
-        };
-        const auto from = any(), to = any();
-        if (from < to) std::rotate(from, from + 1, to + 1);
-        else std::rotate(to, from, from + 1);
-    }
-
     const Function& fn_;
     const Tiles& tiles_;
     std::int64_t most_;
@@ -378,14 +369,10 @@ class Reloading {
 }  // namespace
 
 Function compact(const Function& fn, const Rules& rules, std::int64_t most) {
-    // Schedules are tried that differ in other kernels. Of each thread its own: others may search meanwhile.
-    constexpr std::size_t kMost = 16;
-    thread_local std::map<std::string, std::vector<ValueId>> found;
-    if (found.size() == kMost) found.clear();
     const Tiles tiles(fn, rules);
-    const auto [order, is_new] = found.try_emplace(fmt::format("{} {}", most, ir::print(fn)));
-    if (is_new) order->second = Orders(fn, tiles, most).searched();
-    return Reloading(fn, tiles, most, order->second).run();
+    const auto& order = found_before<std::vector<ValueId>>(fmt::format("{} {}", most, ir::print(fn)),
+                                                           [&] { return Orders(fn, tiles, most).searched(); });
+    return Reloading(fn, tiles, most, order).run();
 }
 
 }  // namespace forge::tile

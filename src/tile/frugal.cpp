@@ -9,6 +9,7 @@
 #include "ir/text.h"
 #include "tile/fragment_steps.h"
 #include "tile/order.h"
+#include "tile/search.h"
 
 namespace forge::tile {
 namespace {
@@ -223,16 +224,6 @@ class Frugal {
             if (is_end(v) || ir::is_matmul(fn_.op(v).code)) ends.push_back(v);
         return ends;
     }
-    static void move_one(std::vector<ValueId>& ends, std::uint32_t& seed) {
-        const auto any = [&] {
-            seed = seed * 1664525u + 1013904223u;
-            return ends.begin() + static_cast<std::ptrdiff_t>((seed >> 8) % ends.size());
-        };
-        const auto from = any(), to = any();
-        if (from < to) std::rotate(from, from + 1, to + 1);
-        else std::rotate(to, from, from + 1);
-    }
-
     void finish(ValueId end, Order& order) {
         order.ends.push_back(end);
         way_to(end, way_);
@@ -370,13 +361,8 @@ class Frugal {
 }  // namespace
 
 Function frugal(const Function& fn, bool split, bool far) {
-    // Schedules are tried that differ in other kernels. Of each thread its own: others may search meanwhile.
-    constexpr std::size_t kMost = 16;
-    thread_local std::map<std::string, Function> found;
-    if (found.size() == kMost) found.clear();
     const std::string key = (far ? "far " : "near ") + std::string(split ? "split " : "") + ir::print(fn);
-    const auto known = found.find(key);
-    return known != found.end() ? known->second : found.emplace(key, Frugal(fn, split, far).searched()).first->second;
+    return found_before<Function>(key, [&] { return Frugal(fn, split, far).searched(); });
 }
 
 }  // namespace forge::tile

@@ -103,11 +103,14 @@ void each_portable_plan(const Entry& entry, const UsePlan& use) {
                     const std::string name =
                         fmt::format("{}, portable, {}, {}, {} x {}, {} KiB", entry.name, plan::to_string(strategy),
                                     to_string(dtype), s.k, s.v, memory.bytes / kKiB);
-                    plan_if_fit(j, sizes, name, use, [&] {
+                    const auto fit = [&](bool tile_chunks) {
                         target::FitWishes wishes;
-                        wishes.strategy = strategy, wishes.expected_tasks = kFewTasks;
+                        wishes.strategy = strategy, wishes.expected_tasks = kFewTasks, wishes.tile_chunks = tile_chunks;
                         return target::fit_shared_memory(j.definition, j.program, sizes, memory, wishes);
-                    });
+                    };
+                    plan_if_fit(j, sizes, name, use, [&] { return fit(true); });
+                    if (strategy == plan::Strategy::Fused)
+                        plan_if_fit(j, sizes, name + ", whole chunks", use, [&] { return fit(false); });
                 }
     }
 }

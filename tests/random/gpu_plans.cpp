@@ -15,6 +15,7 @@
 #include "program/entry_point.h"
 #include "support/environment.h"
 #include "target/channels/channels.h"
+#include "target/choose.h"
 #include "target/hopper/role_schedules.h"
 #include "target/hopper/room.h"
 #include "target/hopper/warp_groups.h"
@@ -181,11 +182,25 @@ std::optional<GpuPlan> channels_backward_plan(Subject& s, const std::string& nam
     return channels_plan(entry.tensors, entry.optimised, typed.sizes, s.d, name, target);
 }
 
+namespace {
+
+/// What is taken unasked on a GPU without matrix units for warp groups, for so many tasks.
+plan::Schedule chosen(const Typed& typed, const target::FitWishes& wishes) {
+    target::Question question{
+        {typed.sizes, wishes.expected_tokens, 1, wishes.expected_tasks}, target::facts_of("rtx4090"), {}};
+    question.problem.state_dtype = wishes.state_dtype;
+    question.wishes.engine = plan::Engine::Tiles, question.wishes.chunk = wishes.chunk;
+    return target::choose(typed.def, typed.program, question, target::Range::Best).schedule;
+}
+
+}  // namespace
+
 std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const Target& target) {
     Typed typed(s.program);
     target::FitWishes wishes;
     wishes.strategy = choose_strategy(s.d, name);
     wishes.expected_tasks = s.d.flip(name + ".many", 0.5) ? kManyTasks : 1;
+    wishes.tile_chunks = !s.d.flip(name + ".whole", 0.3);
     if (program::has_decode(typed.def) && s.d.flip(name + ".decode", 0.2)) {
         const program::EntryPoint entry = program::decode(typed.def);
         typed.program = entry.optimised;
@@ -195,8 +210,10 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
     const bool keeps = typed.keep_states(s.d, name), holds = wishes.chunk == 1;
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
-            target::fit_shared_memory(typed.def, typed.program, typed.sizes,
-                                      holds ? memory_of(target) : short_memory_of(target, s.d, name), wishes);
+            s.d.flip(name + ".chosen", 0.2)
+                ? chosen(typed, wishes)
+                : target::fit_shared_memory(typed.def, typed.program, typed.sizes,
+                                            holds ? memory_of(target) : short_memory_of(target, s.d, name), wishes);
         constexpr int kThreads[] = {256, 128, 512};
         schedule.block_threads = kThreads[s.d.pick(name + ".threads", {2, 1, 1})];
         GpuPlan made{plan::to_string(schedule), plan::make_plan(typed.def, typed.program, typed.sizes, schedule),

@@ -141,7 +141,7 @@ struct Patch {
                 for (int c = 0; c < COLS; ++c)
 #pragma unroll
                     for (int h = 0; h < 2; ++h) y[c][h] = right[c].x[2 * m + h];
-                multiply<CHAIN>(x, y);
+                multiply<P>(sum[CHAIN], x, y);
             }
         } else {
             float x[ROWS][4], y[COLS][2];
@@ -152,7 +152,7 @@ struct Patch {
                 read_left(a + (in ? depth : 0) * AK, in, row, g, h, x);
                 read_right(b + (in ? depth : 0) * BK, in, col, g, h, y);
             }
-            multiply<CHAIN>(x, y);
+            multiply<P>(sum[CHAIN], x, y);
         }
     }
 
@@ -206,34 +206,6 @@ struct Patch {
 #pragma unroll
             for (int c = 0; c < COLS; ++c) y[c][h] = in ? b[inside<N>(col + column_of(c, g)) * BN] : 0.0f;
         }
-    }
-
-    template <int CHAIN>
-    FORGE_DEVICE void multiply(const float (&x)[ROWS][4], const float (&y)[COLS][2]) {
-        Parts<P> left[ROWS][4], right[COLS][2];
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) left[r][e] = Parts<P>(x[r][e]);
-#pragma unroll
-        for (int c = 0; c < COLS; ++c)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) right[c][e] = Parts<P>(y[c][e]);
-        if constexpr (P == Precision::Float) {
-            add<CHAIN>(left, right, [](const Parts<P>& p) { return p.low; }, [](const Parts<P>& p) { return p.high; });
-            add<CHAIN>(left, right, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.low; });
-        }
-        add<CHAIN>(left, right, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.high; });
-    }
-
-    template <int CHAIN, class Left, class Right>
-    FORGE_DEVICE void add(const Parts<P> (&x)[ROWS][4], const Parts<P> (&y)[COLS][2], Left l, Right q) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < COLS; ++c)
-                ptx::mma_m16n8k8_tf32(sum[CHAIN][r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])},
-                                      {q(y[c][0]), q(y[c][1])});
     }
 };
 

@@ -30,6 +30,38 @@ struct Parts {
     }
 };
 
+template <Precision P, int ROWS, int COLS, class Left, class Right>
+FORGE_DEVICE void multiply_parts(float (&sum)[ROWS][COLS][4], const Parts<P> (&x)[ROWS][4],
+                                 const Parts<P> (&y)[COLS][2], Left l, Right q) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < COLS; ++c)
+            ptx::mma_m16n8k8_tf32(sum[r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])},
+                                  {q(y[c][0]), q(y[c][1])});
+}
+
+/// sum += x y, of what a lane has of ROWS and COLS blocks.
+template <Precision P, int ROWS, int COLS>
+FORGE_DEVICE void multiply(float (&sum)[ROWS][COLS][4], const float (&x)[ROWS][4], const float (&y)[COLS][2]) {
+    Parts<P> left[ROWS][4], right[COLS][2];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[r][e] = Parts<P>(x[r][e]);
+#pragma unroll
+    for (int c = 0; c < COLS; ++c)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) right[c][e] = Parts<P>(y[c][e]);
+    const auto high = [](const Parts<P>& p) { return p.high; };
+    const auto low = [](const Parts<P>& p) { return p.low; };
+    if constexpr (P == Precision::Float) {
+        multiply_parts(sum, left, right, low, high);
+        multiply_parts(sum, left, right, high, low);
+    }
+    multiply_parts(sum, left, right, high, high);
+}
+
 /// ROWS x COLS blocks of c in one warp's registers. Few blocks are summed in two chains, even steps and odd ones, so
 /// that one product need not wait for the one before. UNROLLED: so many turns of the loop over k.
 template <int M, int N, int K, int AI, int AK, int BK, int BN, Precision P, int ROWS, int COLS, int UNROLLED = 2>
@@ -105,30 +137,16 @@ struct Product {
         const auto element = [&](const float* p, int stride, int half) {
             return K % 8 == 0 || k + 4 * half + t < K ? p[(k + 4 * half) * stride] : 0.0f;
         };
-        Parts<P> x[ROWS][4], y[COLS][2];
+        float x[ROWS][4], y[COLS][2];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) x[r][e] = Parts<P>(element(left[r][e % 2], AK, e / 2));
+            for (int e = 0; e < 4; ++e) x[r][e] = element(left[r][e % 2], AK, e / 2);
 #pragma unroll
         for (int c = 0; c < COLS; ++c)
 #pragma unroll
-            for (int e = 0; e < 2; ++e) y[c][e] = Parts<P>(element(right[c], BK, e));
-        if constexpr (P == Precision::Float) {
-            multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.low; }, [](const Parts<P>& p) { return p.high; });
-            multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.low; });
-        }
-        multiply<CHAIN>(x, y, [](const Parts<P>& p) { return p.high; }, [](const Parts<P>& p) { return p.high; });
-    }
-
-    template <int CHAIN, class Left, class Right>
-    FORGE_DEVICE void multiply(const Parts<P> (&x)[ROWS][4], const Parts<P> (&y)[COLS][2], Left l, Right q) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < COLS; ++c)
-                ptx::mma_m16n8k8_tf32(sum[CHAIN][r][c], {l(x[r][0]), l(x[r][1]), l(x[r][2]), l(x[r][3])},
-                                      {q(y[c][0]), q(y[c][1])});
+            for (int e = 0; e < 2; ++e) y[c][e] = element(right[c], BK, e);
+        multiply<P>(sum[CHAIN], x, y);
     }
 };
 
