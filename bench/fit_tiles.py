@@ -52,8 +52,11 @@ def least_squares(a, b):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results")
-    rows = list(csv.DictReader(x for x in open(parser.parse_args().results) if not x.startswith("#")))
+    parser.add_argument("results", type=argparse.FileType())
+    results = parser.parse_args().results
+    rows = list(csv.DictReader(x for x in results if not x.startswith("#")))
+    if not rows:
+        parser.error(f"{results.name}: expected kernels, one per line under a line of names, got none")
     measured = np.array([per_chunk(r) for r in rows])
     does = np.array([counts(r) for r in rows])
     scale = np.maximum(does.max(axis=0), 1e-9)

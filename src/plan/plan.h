@@ -91,8 +91,9 @@ struct Schedule {
     int resident_blocks = 0;
     /// … which take tasks in turn: the next one's states come to shared memory meanwhile.
     bool states_ahead = false;
-    /// Floats of shared memory that a kernel may have for tiles, if one warp group does all: what does not fit lies
-    /// in global memory, and so many blocks of threads, with such memory each, take its tasks in turn. 0: all fit.
+    /// Floats of shared memory that a kernel may have for tiles, of portable kernels and where one warp group does all;
+    /// 0: it is not looked at. What does not fit lies in global memory, and so many blocks of threads, with such memory
+    /// each, take its tasks in turn; 0: all fit.
     std::int64_t shared_floats = 0;
     int far_blocks = 0;
     /// What should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's.
