@@ -19,13 +19,14 @@ using target::Wishes;
 constexpr struct {
     const char* name;
     plan::Engine engine;
-} kEngines[] = {{"portable", plan::Engine::Tiles}, {"warp-groups", plan::Engine::WarpGroups}};
+} kEngines[] = {
+    {"portable", plan::Engine::Tiles}, {"warp-groups", plan::Engine::WarpGroups}, {"warps", plan::Engine::Warps}};
 
 std::optional<plan::Engine> engine_named(const std::string& name) {
     for (const auto& known : kEngines)
         if (name == known.name) return known.engine;
     if (name != "auto")
-        throw RuntimeError(fmt::format("engine: expected auto, portable or warp-groups, got '{}'", name));
+        throw RuntimeError(fmt::format("engine: expected auto, portable, warps or warp-groups, got '{}'", name));
     return std::nullopt;
 }
 

@@ -100,9 +100,11 @@ class Planning {
         if (plan_.schedule.engine == Engine::Channels) return of_channels();
         const Schedule& s = plan_.schedule;
         const bool share =
-            s.share && (s.warp_groups() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
-        const Again again = s.warp_groups() ? Again::Inputs : share && !s.shared_memory ? Again::Vectors : Again::Cheap;
-        ir::Function program = s.warp_groups() ? for_matrix_units(share) : plan_.program;
+            s.share && (s.has_fragments() ? !s.tile_axis.empty() : tiled() && s.strategy != Strategy::Segmented);
+        const Again again = s.has_fragments()           ? Again::Inputs
+                            : share && !s.shared_memory ? Again::Vectors
+                                                        : Again::Cheap;
+        ir::Function program = s.has_fragments() ? for_matrix_units(share) : plan_.program;
         if (s.forgetting) {
             program = graph::with_log_norm(program, plan_.definition).value();
             plan_.spills.push_back({kForgetsSpill, {}, {}, kNumberFloats, SpillSlot::Per::Segment});
@@ -112,7 +114,7 @@ class Planning {
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
                   {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
-                   s.warp_groups() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
+                   s.has_fragments() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
                    s.scans_apart, s.epilogue ? s.tile_axis : "", s.is_relay()});
         kernels = with_halves(std::move(kernels), s.halved);
         for (KernelGraph& graph : kernels)
@@ -124,7 +126,7 @@ class Planning {
         if (s.is_relay()) add_passed_states();
         if (s.beside_groups > 0) plan_.spills.push_back({kMadeSpill, {}, {}, 1});
         if (plan_.in_stretches()) add_carried_states();
-        if (s.warp_groups()) add_late_states();
+        if (s.has_fragments()) add_late_states();
         add_far_tiles();
         return std::move(plan_);
     }
@@ -225,7 +227,7 @@ class Planning {
         if (cut.count > 1 && !by_columns) refuse_sums_of_parts(graph.fn, cut.axis);
         if (cut.count > 1 && cut.axis == s.tile_axis) refuse_parts_of_rows(graph);
         const bool carries =
-            s.warp_groups() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
+            s.has_fragments() && graph.loop == Loop::Carries;  // those are few, and want all of float's bits
         const Engine engine = carries ? Engine::Tiles : s.engine;
         for (const ir::Result& r : graph.fn.results)
             if (auto slot = spill_of(graph, r)) add_spill(graph, r, std::move(*slot));
@@ -275,7 +277,7 @@ class Planning {
     void add_spill(const KernelGraph& graph, const ir::Result& r, SpillSlot slot) {
         const Schedule& s = plan_.schedule;
         const ir::Type type = tile::with_sizes(slot.type, whole_);
-        if (s.warp_groups() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type) &&
+        if (s.has_fragments() && slot.per == SpillSlot::Per::Chunk && tile::is_block_matrix(type) &&
             !wide_spills_.contains(slot.name)) {
             slot.split_later = passes_as_floats(slot.name);
             slot.parts = slot.split_later ? 2 : tile::parts_of(graph.fn, r.value, operand_rules());
@@ -368,6 +370,7 @@ class Planning {
             case Engine::Tiles:
                 return tile::lower(graph.fn, sizes, whole_, rules_of(graph), passes);
             case Engine::WarpGroups:
+            case Engine::Warps:
                 return lowered_to_fragments(graph, sizes, passes);
             case Engine::Channels:
                 break;
@@ -420,6 +423,7 @@ class Planning {
         rules.split = split, rules.made_again = split && !back;
         rules.rows_multiplied = plan_.schedule.folds && !in_order(graph.loop);
         rules.shared_floats = plan_.schedule.shared_floats;
+        rules.processor_bytes = plan_.schedule.processor_bytes;
         for (const auto& in : plan_.definition.inputs) {
             rules.inputs[in.name] = {in.type.dtype, in.pad};
             if (is_half(in.type.dtype)) rules.half = in.type.dtype;

@@ -21,10 +21,14 @@ enum class Engine : std::uint8_t {
     Tiles,       ///< tile operations in a task's own memory: the CPU, and the portable path of GPUs
     WarpGroups,  ///< fragments and operands of a Hopper GPU's warp-group matrix units, by one group of 128 threads or
                  ///< several
+    Warps,       ///< the same by one group, whose four warps multiply by instructions of their own
     Channels,    ///< the work of one token and channel, in the registers of a GPU's thread; segments are joined on the
                  ///< way
 };
 const char* to_string(Engine engine);
+
+/// Whether kernels hold matrices as fragments and operands (tile/fragments.h).
+constexpr bool has_fragments(Engine engine) { return engine == Engine::WarpGroups || engine == Engine::Warps; }
 
 /// What was chosen for one program on one device; printable and comparable.
 struct Schedule {
@@ -96,13 +100,15 @@ struct Schedule {
     /// each, take its tasks in turn; 0: all fit.
     std::int64_t shared_floats = 0;
     int far_blocks = 0;
+    /// Warp groups: of shared memory, what a multiprocessor's tasks have together.
+    std::int64_t processor_bytes = tile::kProcessorBytes;
     /// What should pass from kernel to kernel at a time, for it to stay in caches; 0: a whole call's.
     std::int64_t stretch_bytes = 0;
     Engine engine = Engine::Tiles;
     std::string reason;
     std::vector<Refusal> refused;  ///< what would have been taken before this, in order
 
-    [[nodiscard]] bool warp_groups() const { return engine == Engine::WarpGroups; }
+    [[nodiscard]] bool has_fragments() const { return plan::has_fragments(engine); }
     /// Whether a sequence's segments are tasks of one scan, each of which starts from the states of the one before.
     [[nodiscard]] bool is_relay() const { return strategy == Strategy::OnePass && segments > 1; }
     /// An axis's size on chip.

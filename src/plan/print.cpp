@@ -12,6 +12,8 @@ const char* to_string(Engine engine) {
             return "tiles";
         case Engine::WarpGroups:
             return "warp groups";
+        case Engine::Warps:
+            return "warps";
         case Engine::Channels:
             return "channels";
     }
@@ -40,8 +42,8 @@ std::string to_string(const Schedule& s) {
     if (s.tiles > 1)
         text += fmt::format(", {} in {} tiles of {}", forge::to_string(Dim(s.tile_axis)), s.tiles, s.tile_size);
     for (const auto& [axis, size] : s.padded) text += fmt::format(", {} held as {}", forge::to_string(Dim(axis)), size);
-    if (s.warp_groups())
-        text += fmt::format(", for warp groups{}{}{}",
+    if (s.has_fragments())
+        text += fmt::format(", for {}{}{}{}", to_string(s.engine),
                             s.beside_groups > 0 ? ", with work beside the scan"
                             : s.share           ? ", with work ahead of the scan"
                                                 : "",

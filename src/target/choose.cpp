@@ -32,9 +32,10 @@ void check(const ir::Definition& definition, const Question& question) {
     const int threads = question.wishes.threads;
     if (threads != 0 && threads != 128 && threads != 256 && threads != 512)
         throw RuntimeError(fmt::format("threads: expected 128, 256 or 512 per task on a GPU, got {}", threads));
-    if (question.by_token() && question.wishes.engine == plan::Engine::WarpGroups)
-        throw RuntimeError(fmt::format("{}: engine: expected portable, which decode has, got '{}'", definition.name,
-                                       warp_groups_target().name));
+    if (question.by_token() && question.wishes.engine && plan::has_fragments(*question.wishes.engine))
+        throw RuntimeError(fmt::format(
+            "{}: engine: expected portable, which decode has, got '{}'", definition.name,
+            question.wishes.engine == plan::Engine::Warps ? warps_target().name : warp_groups_target().name));
 }
 
 /// What was measured, the fastest first, as the targets have it now: refusals of those that they no longer have.
@@ -99,9 +100,9 @@ std::vector<Refusal> refused_before(const std::vector<Candidate>& candidates) {
 
 [[noreturn]] void refuse_all(const ir::Definition& definition, const Choice& choice) {
     const Wishes& wishes = choice.question.wishes;
-    if (!choice.candidates.empty() && wishes.engine == plan::Engine::WarpGroups)
-        throw RuntimeError(fmt::format("{}: engine: expected a program for warp groups; {}", definition.name,
-                                       to_string(*choice.candidates[0].refusal)));
+    if (!choice.candidates.empty() && wishes.engine && plan::has_fragments(*wishes.engine))
+        throw RuntimeError(fmt::format("{}: engine: expected a program for {}; {}", definition.name,
+                                       plan::to_string(*wishes.engine), to_string(*choice.candidates[0].refusal)));
     throw RuntimeError(fmt::format("{}: no schedule with {}", definition.name, to_string(wishes)));
 }
 
@@ -109,7 +110,7 @@ std::vector<Refusal> refused_before(const std::vector<Candidate>& candidates) {
 
 const std::vector<const Target*>& all_targets() {
     static const std::vector<const Target*> kTargets = {&cpu_target(), &channels_target(), &warp_groups_target(),
-                                                        &portable_target()};
+                                                        &warps_target(), &portable_target()};
     return kTargets;
 }
 

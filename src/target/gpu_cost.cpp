@@ -225,6 +225,7 @@ CallCost cost_on_gpu(const plan::Plan& plan, const Problem& problem, const GpuFa
     CallCost cost = counted(plan, problem, gpu);
     switch (plan.schedule.engine) {
         case plan::Engine::WarpGroups:
+        case plan::Engine::Warps:
             predict_warp_groups(cost, plan, problem, gpu);
             break;
         case plan::Engine::Channels:

@@ -47,7 +47,7 @@ std::vector<Candidate> tried(const Target& target, Fit fit, const ir::Definition
         try {
             candidate.schedule = fit(definition, program, question, wishes);
         } catch (const Refused& why) {  // passes of every level refuse so; from here on it is a value
-            candidate.refusal = why.refusal();
+            candidate.refusal = why.refusal(), candidate.refusal->engine = target.name;
         }
         if (!is_known(found, candidate)) found.push_back(std::move(candidate));
     };
@@ -83,7 +83,8 @@ FitWishes fit_wishes(const Problem& problem, const Wishes& wishes) {
 SharedMemory shared_memory_of(const GpuFacts& gpu, int threads) {
     // Not for tiles: two floats per thread for device functions, slack behind the tiles, the system's.
     const std::int64_t other_bytes = std::int64_t{2} * 4 * threads + 5 * 1024;
-    return {gpu.shared_bytes - other_bytes, gpu.multiprocessors, gpu.shared_bytes};
+    constexpr std::int64_t kOfSystem = 1024;  // of each block, beside what it may have
+    return {gpu.shared_bytes - other_bytes, gpu.multiprocessors, gpu.shared_bytes, gpu.shared_bytes + kOfSystem};
 }
 
 Wishes with_strategy(Wishes wishes, Strategy strategy) { return wishes.strategy = strategy, wishes; }

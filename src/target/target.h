@@ -60,6 +60,7 @@ const std::vector<const Target*>& all_targets();
 const Target& cpu_target();
 const Target& channels_target();
 const Target& warp_groups_target();
+const Target& warps_target();
 const Target& portable_target();
 
 }  // namespace forge::target

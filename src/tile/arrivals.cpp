@@ -22,27 +22,31 @@ using Space = ir::Layout::Space;
 /// make room between their readers and come again.
 class Arrivals {
   public:
-    Arrivals(Function fn, bool far) : fn_(std::move(fn)), far_(far) {}
+    Arrivals(Function fn, const FragmentRules& rules)
+        : fn_(std::move(fn)),
+          far_(rules.has_far_tiles()),
+          two_tasks_(rules.processor_bytes / 8 - kFew),
+          one_task_(std::min(kMostOfOne, rules.processor_bytes / 4 - kFew)) {}
 
     Arrived run(bool split) {
         find_inputs();
         find_held();
-        const bool two = most_held() <= kTwoTasks || divide(kTwoTasks);
-        if (!two && split && most_held() > kOneTask) divide(kOneTask);
+        const bool two = most_held() <= two_tasks_ || divide(two_tasks_);
+        if (!two && split && most_held() > one_task_) divide(one_task_);
         std::stable_sort(inputs_.begin(), inputs_.end(), [](const In& a, const In& b) { return a.at < b.at; });
-        const std::int64_t most = std::max(kTwoTasks, most_held());
+        const std::int64_t most = std::max(two_tasks_, most_held());
         for (In& in : inputs_)
             while (in.at > 0 && held_[index(in.at - 1)] + floats(in.value) <= most)
                 held_[index(--in.at)] += floats(in.value);
         std::int64_t again = 0;
         for (const In& in : inputs_)
             if (index(in.value) >= held_.size()) again += floats(in.value);
-        return {in_order(), most_held() <= kTwoTasks ? 2 : most_held() <= kOneTask ? 1 : 0, again};
+        return {in_order(), most_held() <= two_tasks_ ? 2 : most_held() <= one_task_ ? 1 : 0, again};
     }
 
   private:
-    // Floats of a task, beside a few vectors.
-    static constexpr std::int64_t kTwoTasks = std::int64_t{100} * 256, kOneTask = std::int64_t{168} * 256;
+    static constexpr std::int64_t kFew = 14 * 256,  ///< floats of a task's vectors, addresses, and gaps
+        kMostOfOne = std::int64_t{168} * 256;       ///< what one task may fill, however much there is
     /// What is read by `users`, from `at` on, up to `last`; the operations that they are part of.
     struct In {
         ValueId value, at, last;
@@ -109,7 +113,7 @@ class Arrivals {
             const ValueId last = std::exchange(before, v);
             if (last == ir::kNoValue || fn_.op(last).args[2] != op.args[2] || fn_.op(last).type != op.type) continue;
             hold(last + 1, v - 1, work(v));
-            if (most_held() > kTwoTasks) hold(last + 1, v - 1, -work(v));
+            if (most_held() > two_tasks_) hold(last + 1, v - 1, -work(v));
         }
     }
     [[nodiscard]] std::int64_t work(ValueId v) const {
@@ -192,13 +196,16 @@ class Arrivals {
     std::vector<std::vector<ValueId>> users_;
     std::vector<ValueId> last_run_;
     std::vector<In> inputs_;
-    std::vector<std::int64_t> held_;  ///< while an operation runs
-    std::int64_t room_ = kTwoTasks;
+    std::vector<std::int64_t> held_;     ///< while an operation runs
+    std::int64_t two_tasks_, one_task_;  ///< floats of a task's matrices, of which so many fit
+    std::int64_t room_ = two_tasks_;
 };
 
 }  // namespace
 
-Arrived with_arrivals(Function fn, bool split, bool far) { return Arrivals(std::move(fn), far).run(split); }
+Arrived with_arrivals(Function fn, const FragmentRules& rules) {
+    return Arrivals(std::move(fn), rules).run(rules.split);
+}
 
 Function with_wide_inputs_late(const Function& fn, bool all) {
     const auto users = ir::users_of(fn);

@@ -27,13 +27,14 @@ using Space = Layout::Space;
 /// have arenas of their own.
 class Memory {
   public:
-    Memory(JoinedLoops loops, int stages, std::optional<Roles> roles)
+    Memory(JoinedLoops loops, std::optional<Roles> roles, const FragmentRules& rules)
         : fn_(std::move(loops.fn)),
           joined_(std::move(loops.values)),
-          stages_(stages),
+          stages_(rules.stages),
           roles_(std::move(roles)),
           vectors_(vectors_alone(fn_)),
           groups_(decay_groups(fn_)) {
+        kernel_.processor_bytes = rules.processor_bytes;
         if (!are_gathered(fn_)) throw InternalError("tile: a group of decays has been taken apart: " + fn_.name);
         keep_in_registers();
         find_loops();
@@ -81,9 +82,9 @@ class Memory {
     static constexpr std::int64_t kAddressFloats = 2, kBoxFloats = 4, kBarrierFloats = 2;
     /// With which, beside what is small, two tasks fit on a multiprocessor.
     [[nodiscard]] std::int64_t two_tasks() const {
-        constexpr std::int64_t kHalf = (228 - 2) * 1024 / 2 / 4;  // floats of each; a block has 1 KB beside its own
         constexpr std::int64_t kAddresses = 64;
-        return (kHalf - kAddresses - others_.small.size()) / kOperandFloats * kOperandFloats;
+        const std::int64_t half = (kernel_.processor_bytes - 2 * 1024) / 2 / 4;  // a block has 1 KB beside its own
+        return (half - kAddresses - others_.small.size()) / kOperandFloats * kOperandFloats;
     }
     static std::int64_t rounded(std::int64_t floats) {
         return (floats + kOperandFloats - 1) / kOperandFloats * kOperandFloats;
@@ -448,9 +449,9 @@ class Memory {
 
 }  // namespace
 
-TileKernel with_memory(const JoinedLoops& loops, int stages, const std::optional<Roles>& roles,
-                       std::int64_t shared_floats) {
-    Memory memory(loops, stages, roles);
+TileKernel with_memory(const JoinedLoops& loops, const std::optional<Roles>& roles, const FragmentRules& rules) {
+    Memory memory(loops, roles, rules);
+    const std::int64_t shared_floats = rules.shared_floats;
     const std::int64_t near = memory.place_all({});
     if (shared_floats == 0 || near <= shared_floats || roles) return std::move(memory).kernel();
     const auto place_all = [&](const std::set<BufferName>& far) {

@@ -38,9 +38,8 @@ ir::Function with_states_read_first(const ir::Function& fn);
 /// time, they hide each other's latencies.
 ir::Function thrifty(const ir::Function& fn);
 /// An order that needs few registers, for tasks of a single chunk with so many inputs that shared memory is theirs.
-/// `split`: of many small matrices, where the order matters more, and takes longer to find. `far`: tiles may lie in
-/// global memory.
-ir::Function frugal(const ir::Function& fn, bool split, bool far);
+/// Of split kernels, which have many small matrices, the order matters more, and takes longer to find.
+ir::Function frugal(const ir::Function& fn, const FragmentRules& rules);
 /// The same operations with the loads of inputs where there is room for them, some of them more than once: if two tasks
 /// then fit on a multiprocessor, or, of split matrices, one.
 struct Arrived {
@@ -48,7 +47,7 @@ struct Arrived {
     int tasks;           ///< that fit into a multiprocessor's shared memory, but for gaps between matrices: 2, 1 or 0
     std::int64_t again;  ///< floats of inputs that are loaded more than once, each time but the first
 };
-Arrived with_arrivals(ir::Function fn, bool split, bool far);
+Arrived with_arrivals(ir::Function fn, const FragmentRules& rules);
 /// The same, of chunks that follow one another, with the loads of matrices of several blocks as a chunk begins, of all
 /// but the one that is read first, or of `all`: such are there for one chunk at a time.
 ir::Function with_wide_inputs_late(const ir::Function& fn, bool all);
@@ -69,9 +68,8 @@ JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved, bool fragment
 /// write.
 std::vector<Buffer> may_be_far(const ir::Function& fn);
 
-/// Memory for tiles and operands, and which vectors one warp makes ahead. If one warp group's tiles take more than
-/// `shared_floats` (0: no limit), those that are read least lie in global memory.
-TileKernel with_memory(const JoinedLoops& loops, int stages, const std::optional<Roles>& roles,
-                       std::int64_t shared_floats);
+/// Memory for tiles and operands, and which vectors one warp makes ahead. If one warp group's tiles take more than the
+/// rules' shared_floats (0: no limit), those that are read least lie in global memory.
+TileKernel with_memory(const JoinedLoops& loops, const std::optional<Roles>& roles, const FragmentRules& rules);
 
 }  // namespace forge::tile

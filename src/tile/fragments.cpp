@@ -172,8 +172,7 @@ std::int64_t fragment_registers(const Function& fn, const Roles* roles, std::uin
 }
 
 std::int64_t tasks_at_once(const TileKernel& kernel) {
-    constexpr std::int64_t kBytes = std::int64_t{228} * 1024,
-                           kReserved = 1024;  // of a Hopper GPU's; for each task, beside its own
+    constexpr std::int64_t kReserved = 1024;  // of shared memory, for each task beside its own
     // For matrices, of the 96 that a thread of five tasks has, of the 128 of four, and of the 168 of three.
     constexpr std::int64_t kRegistersOfFive = 64, kRegistersOfFour = 96, kRegistersOfThree = 128;
     const Function& fn = kernel.fn;
@@ -185,7 +184,7 @@ std::int64_t tasks_at_once(const TileKernel& kernel) {
                               : held > kRegistersOfFour         ? 3
                               : sums || held > kRegistersOfFive ? 4
                                                                 : 5;
-    return std::clamp<std::int64_t>(kBytes / (4 * kernel.scratch_floats + kReserved), 1, most);
+    return std::clamp<std::int64_t>(kernel.processor_bytes / (4 * kernel.scratch_floats + kReserved), 1, most);
 }
 
 bool is_multiplied(const Function& fn, ValueId v) {
@@ -247,18 +246,19 @@ void refuse_rows_alone(const Function& fn) {
 }
 
 /// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
-TileKernel with_loops(const Function& fn, int stages, std::int64_t shared_floats) {
-    TileKernel best = with_memory({fn}, stages, std::nullopt, shared_floats);
+TileKernel with_loops(const Function& fn, const FragmentRules& rules) {
+    const int stages = rules.stages;
+    TileKernel best = with_memory({fn}, std::nullopt, rules);
     std::int64_t most = tasks_at_once(best);
     for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
         if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
         JoinedLoops loops = with_joined_loops(fn, moved, stages == 1);
         if (loops.values.empty()) continue;
-        TileKernel joined = with_memory(loops, stages, std::nullopt, shared_floats);
+        TileKernel joined = with_memory(loops, std::nullopt, rules);
         const std::int64_t tasks = tasks_at_once(joined);
-        const bool fits =
-            joined.far_floats <= best.far_floats && (joined.scratch_floats <= best.scratch_floats || tasks > 1 ||
-                                                     (best.far_floats > 0 && joined.scratch_floats <= shared_floats));
+        const bool fits = joined.far_floats <= best.far_floats &&
+                          (joined.scratch_floats <= best.scratch_floats || tasks > 1 ||
+                           (best.far_floats > 0 && joined.scratch_floats <= rules.shared_floats));
         if (fits && tasks >= most) best = std::move(joined), most = tasks;
     }
     return best;
@@ -343,15 +343,14 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     const Function formed = passes.run(Pass::FragmentForms, [&] { return sides.formed(symbolic, fn); });
     fn = passes.run(Pass::FragmentOrder, [&] {
         if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
-        if (rules.stages == 1) return frugal(formed, rules.split, rules.shared_floats > 0);
+        if (rules.stages == 1) return frugal(formed, rules);
         if (sides.are_several() && !rules.producer) return sides.ordered(formed);
         Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
         return rules.wide_late ? with_wide_inputs_late(order, rules.all_late) : order;
     });
     fn = passes.run(Pass::Gather, [&] { return gathered(fn); });
     const auto with_places = [&] {
-        return sides.are_several() ? with_memory({fn}, rules.stages, sides.divided(fn), 0)
-                                   : with_loops(fn, rules.stages, rules.shared_floats);
+        return sides.are_several() ? with_memory({fn}, sides.divided(fn), rules) : with_loops(fn, rules);
     };
     TileKernel made =
         passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);

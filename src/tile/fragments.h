@@ -45,6 +45,8 @@ struct FragmentRules {
     int block_tiles = 1;             ///< … unless so many compute a tile each, and one what these have in common
     int buffers = 1;                 ///< … of each value that it hands over
     std::int64_t shared_floats = 0;  ///< what does not fit into so many lies in global memory; 0: all does
+    std::int64_t processor_bytes = kProcessorBytes;  ///< of shared memory, what a multiprocessor's tasks have together
+    [[nodiscard]] bool has_far_tiles() const { return shared_floats > 0; }
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so

@@ -1,4 +1,6 @@
 /// The order of a kernel whose tasks are a chunk each, where registers are short.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -95,7 +97,8 @@ class Progress {
 /// If that takes too many, other orders of the results are looked for.
 class Frugal {
   public:
-    Frugal(const Function& fn, bool split, bool far) : fn_(fn), split_(split), far_(far), progress_(fn, far) {
+    Frugal(const Function& fn, const FragmentRules& rules)
+        : fn_(fn), rules_(rules), progress_(fn, rules.has_far_tiles()) {
         for (ValueId v = 0; v < fn.size(); ++v) work_floats_.push_back(fragment_work_floats(fn, v));
         for (const Op& op : fn.ops) {
             sorted_args_.push_back(op.args);
@@ -125,7 +128,7 @@ class Frugal {
     static constexpr std::int64_t kEnough = 192;  ///< registers
     /// … beside the addresses of many copies of blocks, or beside a product of whole matrices that is under way: with
     /// more, compilers make each product wait for the one before.
-    [[nodiscard]] std::int64_t most() const { return split_ ? 160 : 128; }
+    [[nodiscard]] std::int64_t most() const { return rules_.split ? 160 : 128; }
     struct Order {
         std::vector<ValueId> ends, operations;
         std::int64_t excess = 0;  ///< registers beyond the most, of all operations
@@ -134,7 +137,7 @@ class Frugal {
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
     [[nodiscard]] Arrived arranged(const Order& order) const {
-        return with_arrivals(ir::permuted(fn_, order.operations), split_, far_);
+        return with_arrivals(ir::permuted(fn_, order.operations), rules_);
     }
 
     void begin(Order& order) {
@@ -342,7 +345,7 @@ class Frugal {
     }
 
     const Function& fn_;
-    bool split_, far_;
+    const FragmentRules& rules_;
     Progress progress_;
     std::vector<std::vector<ValueId>> sorted_args_;  ///< what needs more registers first
     std::vector<std::int64_t> need_;
@@ -360,9 +363,10 @@ class Frugal {
 
 }  // namespace
 
-Function frugal(const Function& fn, bool split, bool far) {
-    const std::string key = (far ? "far " : "near ") + std::string(split ? "split " : "") + ir::print(fn);
-    return found_before<Function>(key, [&] { return Frugal(fn, split, far).searched(); });
+Function frugal(const Function& fn, const FragmentRules& rules) {
+    const std::string key =
+        fmt::format("{} {} {} {}", rules.has_far_tiles(), rules.split, rules.processor_bytes, ir::print(fn));
+    return found_before<Function>(key, [&] { return Frugal(fn, rules).searched(); });
 }
 
 }  // namespace forge::tile

@@ -30,6 +30,9 @@ struct Rules {
         : vector_width(width), shared_memory(shared), shared_floats(floats) {}  // NOLINT(google-explicit-constructor)
 };
 
+/// Of a Hopper GPU.
+inline constexpr std::int64_t kProcessorBytes = std::int64_t{228} * 1024;
+
 struct TileKernel {
     ir::Function fn;
     std::int64_t scratch_floats = 0;
@@ -45,8 +48,9 @@ struct TileKernel {
     std::optional<Roles> roles = {};        ///< of several that share a task
     std::set<ir::ValueId> summed = {};      ///< decays that find the sums of their gates where others left them
     std::set<ir::ValueId> joined = {};      ///< elementwise operations that stand in the loop of the one before
-    bool by_element = false;                ///< threads hold all values (tile/vector_scan.h)
-    std::int64_t addresses = -1;            ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
+    std::int64_t processor_bytes = kProcessorBytes;  ///< of shared memory, what a multiprocessor's tasks have together
+    bool by_element = false;                         ///< threads hold all values (tile/vector_scan.h)
+    std::int64_t addresses = -1;  ///< of tasks of a chunk: where those of token tensors lie; -1: in registers
     std::int64_t boxes = -1, arrivals = -1;  ///< … where tensor copies begin, and the barriers of their inputs' groups
     int arriving_groups = 0;
     std::string not_held = {};  ///< why threads do not hold all matrices of states, if they should

@@ -32,7 +32,8 @@ std::int64_t power_of_two(std::int64_t n) {
 }
 
 plan::Engine engine_named(const std::string& name) {
-    for (const plan::Engine engine : {plan::Engine::Tiles, plan::Engine::WarpGroups, plan::Engine::Channels})
+    for (const plan::Engine engine :
+         {plan::Engine::Tiles, plan::Engine::WarpGroups, plan::Engine::Warps, plan::Engine::Channels})
         if (plan::to_string(engine) == name) return engine;
     throw RuntimeError("engine: unknown '" + name + "'");
 }

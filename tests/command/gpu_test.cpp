@@ -46,8 +46,8 @@ TEST(CommandOnGpu, RefusesOtherDevices) {
 TEST(CommandOn, PlansAndEmitsWithoutADriver) {
     for (const auto& [gpu, arch, engine] :
          {std::tuple{"h200", "compute capability 9.0, 132 multiprocessors", "The engine: warp-groups."},
-          std::tuple{"a100", "compute capability 8.0, 108 multiprocessors", "The engine: portable."},
-          std::tuple{"rtx4090", "compute capability 8.9, 128 multiprocessors", "The engine: portable."}}) {
+          std::tuple{"a100", "compute capability 8.0, 108 multiprocessors", "The engine: warps."},
+          std::tuple{"rtx4090", "compute capability 8.9, 128 multiprocessors", "The engine: warps."}}) {
         const auto explained = forge_command({"explain", "gated_delta_net", "--on", gpu}, false);
         EXPECT_EQ(explained.status, 0) << explained.output;
         EXPECT_TRUE(contains(explained.output, arch) && contains(explained.output, engine)) << explained.output;
@@ -127,11 +127,11 @@ TEST(CommandOn, TakesGpusFromAFolderOfFacts) {
     const auto nowhere = forge_command({"explain", "gla", "--on", "h200"}, false);
     unsetenv("FORGE_FACTS");  // NOLINT(concurrency-mt-unsafe): one thread
     EXPECT_EQ(explained.status, 0) << explained.output;
-    for (const char* said : {"The GPU: Workstation GPU with 99 KB: compute capability 12.0", "The engine: portable.",
+    for (const char* said : {"The GPU: Workstation GPU with 99 KB: compute capability 12.0", "The engine: warps.",
                              "not warp-groups: the GPU has compute capability 12.0, they need 9.0",
-                             "1 x 4096 tokens of 4 heads on Workstation GPU with 99 KB.", "* portable    "})
+                             "1 x 4096 tokens of 4 heads on Workstation GPU with 99 KB.", "* warps       "})
         EXPECT_TRUE(contains(explained.output, said)) << said << "\n" << explained.output;
-    EXPECT_TRUE(contains(emitted.output, "#include \"cuda/portable/kernel.h\"")) << emitted.output.substr(0, 1000);
+    EXPECT_TRUE(contains(emitted.output, "#include \"cuda/warpgroup/kernel.h\"")) << emitted.output.substr(0, 1000);
     EXPECT_TRUE(contains(unknown.output, "on: expected a100, h200, rtx4090, workstation, or a file")) << unknown.output;
     EXPECT_TRUE(contains(nowhere.output, "FORGE_FACTS: expected a folder with facts of GPUs, got")) << nowhere.output;
 }

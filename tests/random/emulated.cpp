@@ -77,7 +77,7 @@ Engine emulated_engine(std::function<bool(std::uint64_t)> run) {
                     const emulated::Program program(next_name(), with_few_blocks(made->plan));
                     found = faults_of(s, *made, 2, tally,
                                       [&](const Call& call, unsigned order) { program.run(call, order); });
-                    ++tally["emulated: warp groups"];
+                    ++tally[fmt::format("emulated: {}", plan::to_string(made->plan.schedule.engine))];
                     if (made->plan.schedule.epilogue) ++tally["emulated: epilogues"];
                 }
                 if (!found.empty()) return found;
@@ -118,7 +118,7 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                 const BackwardProblem problem(made.program, make_problem(s.d, made.program, "b0", 64), made.entry);
                 ++tally[std::string("emulated: backward, ") + plan::to_string(made.plan.schedule.engine)];
                 UnitsRound units;
-                if (made.plan.schedule.warp_groups()) {
+                if (made.plan.schedule.has_fragments()) {
                     units.floats = 0x1p-16;  // of numbers up to half a last bit
                     // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
                     if (made.program.dtype == BF16) units.decayed = 0x1p-11;

@@ -53,7 +53,7 @@ std::optional<plan::Strategy> choose_strategy(Decisions& d, const std::string& n
 }
 
 target::SharedMemory memory_of(const Target& target) {
-    return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes};
+    return {target.shared_bytes - kOtherBytes, target.multiprocessors, target.shared_bytes, target.shared_bytes + 1024};
 }
 
 /// Less than there is, at times: a random program's matrices are small.
@@ -64,14 +64,15 @@ target::SharedMemory short_memory_of(const Target& target, Decisions& d, const s
     return memory;
 }
 
-/// Kernels that a program would have if others did not fit; `plan`: of this definition and program.
+/// Kernels that a program would have if others did not fit; `plan`: of this definition and program, on this GPU.
 plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::Definition& def,
-                              const ir::Function& program, plan::Plan plan) {
+                              const ir::Function& program, plan::Plan plan, const Target& gpu) {
     constexpr double kSeldom = 0.25;
     plan::Schedule s = plan.schedule;
     const bool outputs_apart = s.strategy == plan::Strategy::Fused || s.strategy == plan::Strategy::Decoupled,
                back = graph::has_saved_states(program);
-    if (!s.warp_groups() || s.far_blocks > 0) return plan;
+    if (!s.has_fragments() || s.far_blocks > 0) return plan;
+    const bool several_groups = s.engine == plan::Engine::WarpGroups;
     bool other = false;
     const auto flips = [&](const char* what) { return d.flip(name + what, kSeldom) && (other = true); };
     if (outputs_apart) {
@@ -84,8 +85,8 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
             for (const plan::Kernel& kernel : plan.kernels)
                 if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
     }
-    if (s.strategy == plan::Strategy::OnePass && s.block_tiles == 1 && s.tiles % 2 == 0 && s.operand_parts == 1 &&
-        s.early.empty() && flips(".apart")) {
+    if (several_groups && s.strategy == plan::Strategy::OnePass && s.block_tiles == 1 && s.tiles % 2 == 0 &&
+        s.operand_parts == 1 && s.early.empty() && flips(".apart")) {
         s.share = true, s.block_tiles = 2, s.stages = 2;
         s.output_groups = s.beside_groups = 0, s.producer = s.images_apart = s.wide_late = s.all_late = false;
     }
@@ -94,7 +95,7 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
     try {
         plan::Plan made = plan::make_plan(def, program, plan.sizes, s);
         const target::Needs needs = target::needs_of(made);
-        return std::max(needs.most, needs.in_order) <= memory_of(kH200).bytes ? made : plan;
+        return std::max(needs.most, needs.in_order) <= memory_of(gpu).bytes ? made : plan;
     } catch (const Refused&) {
         return plan;
     }
@@ -104,7 +105,7 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
 plan::Plan with_relay(Decisions& d, const std::string& name, const ir::Definition& def, const ir::Function& program,
                       plan::Plan plan) {
     constexpr double kSeldom = 0.25;
-    if (!plan.schedule.warp_groups() || !target::may_relay(plan) || !d.flip(name + ".relay", kSeldom)) return plan;
+    if (!plan.schedule.has_fragments() || !target::may_relay(plan) || !d.flip(name + ".relay", kSeldom)) return plan;
     plan::Schedule s = plan.schedule;
     s.segments = 3, s.relay_lanes = 0, s.beside_groups = 0;
     return plan::make_plan(def, program, plan.sizes, s);
@@ -138,12 +139,18 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
     wishes.expected_tokens = 32768;
     if (s.d.flip(name + ".short", 0.2)) wishes.expected_tokens = 256;
     if (s.d.flip(name + ".whole", 0.2)) wishes.tiles = 1;
+    Target gpu = kH200;
+    if (s.d.flip(name + ".by_warps", 0.3)) {
+        wishes.fragments = plan::Engine::Warps;
+        const Target gpus[] = {kA100, kAda, kH200};
+        gpu = gpus[s.d.pick(name + ".gpu", {2, 2, 1})];
+    }
     return unless_not_affine([&]() -> std::optional<GpuPlan> {
         try {
             const plan::Schedule schedule =
-                target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(kH200), wishes);
+                target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(gpu), wishes);
             plan::Plan plan = plan::make_plan(typed.def, typed.program, typed.sizes, schedule);
-            plan = with_other_kernels(s.d, name, typed.def, typed.program, std::move(plan));
+            plan = with_other_kernels(s.d, name, typed.def, typed.program, std::move(plan), gpu);
             plan = with_relay(s.d, name, typed.def, typed.program, std::move(plan));
             return GpuPlan{plan::to_string(plan.schedule), std::move(plan), keeps};
         } catch (const plan::NotForWarpGroups& reason) {
@@ -225,19 +232,23 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
 
 BackwardPlan backward_plan(Subject& s, const std::string& name, Tally& tally) {
     constexpr Seldom kSeldom{.chunk = 0.03, .one_pass = 0.04, .decoupled = 0.3};
-    constexpr double kOtherGpu = 0.03, kWide = 0.1, kToInputs = 0.5, kPortable = 0.1;
+    constexpr double kOtherGpu = 0.2, kWide = 0.1, kToInputs = 0.5, kPortable = 0.1;
     BackwardPlan made{s.program, {}};
     CompileOptions options = backward_options(s, name, kSeldom);
     if (options.dtype == F32 && !s.d.flip(name + ".wide", kWide)) made.program.dtype = options.dtype = BF16;
     options.device = "cuda";
-    options.on = s.d.flip(name + ".small", kOtherGpu) ? "rtx4090" : "h200";
+    const Target gpus[] = {kH200, kAda, kA100};
+    const char* const names[] = {"h200", "rtx4090", "a100"};
+    const int gpu = s.d.flip(name + ".small", kOtherGpu) ? s.d.pick(name + ".gpu", {0, 2, 1}) : 0;
+    options.on = names[gpu];
     if (const auto def = stabilised(made.program.def); def && s.d.flip(name + ".to_inputs", kToInputs)) {
         made.program.def = *def, made.entry = options.entry = "backward to inputs";
         ++tally["gradients past stabilisers"];
     }
     const program::Module module(made.program.def, made.program.dtype);
     const program::EntryPoint& entry = module.entry(options.entry);
-    made.plan = with_other_kernels(s.d, name, entry.tensors, entry.optimised, compiler::emitted(module, options)->plan);
+    made.plan = with_other_kernels(s.d, name, entry.tensors, entry.optimised, compiler::emitted(module, options)->plan,
+                                   gpus[gpu]);
     if (s.d.flip(name + ".portable", kPortable)) {
         target::FitWishes wishes;
         wishes.strategy = choose_strategy(s.d, name);
@@ -277,7 +288,9 @@ Engine sources_engine(std::function<bool(std::uint64_t)> compile) {
                                                     std::string(error.what()).substr(0, 2000)));
                     }
                 };
-                try_plan("warp groups", kH200, warp_groups_plan(s, "warp", tally));
+                const auto fragments = warp_groups_plan(s, "warp", tally);
+                const bool by_warps = fragments && fragments->plan.schedule.engine == plan::Engine::Warps;
+                try_plan(by_warps ? "warps" : "warp groups", by_warps ? kA100 : kH200, fragments);
                 try_plan("channels", kH200, channels_plan(s, "channels", kH200));
                 try_plan("channels", kA100, channels_plan(s, "channels80", kA100));
                 try_plan("portable", kH200, portable_plan(s, "portable90", kH200));

@@ -53,7 +53,8 @@ const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"warp.halved", 1}, {"emulated_backward.halved", 1}, {"warp.strategy", 2}},
     {{"blocks", 1}, {"warp.late", 1}, {"emulated_backward.late", 1}, {"warp.strategy", 3}},
     {{"blocks", 1}, {"warp.folds", 1}, {"emulated_backward.folds", 1}, {"warp.strategy", 2}},
-    {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}},
+    {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}, {"warp.by_warps", 0}},
+    {{"blocks", 1}, {"warp.by_warps", 1}, {"emulated_backward.small", 1}},
     {{"blocks", 1}, {"o.twice", 1}, {"o.apart", 1}, {"o.wide", 0}, {"wide", 0}},
 };
 
@@ -67,7 +68,9 @@ TEST_P(SeldomKernels, AreRight) {
         const auto fault = examine(seed, kSeldom[GetParam()], engines, tally);
         EXPECT_FALSE(fault) << report(*fault);
     }
-    EXPECT_GE(tally["emulated: warp groups"] + tally["emulated: backward, warp groups"], 1);
+    EXPECT_GE(tally["emulated: warp groups"] + tally["emulated: warps"] + tally["emulated: backward, warp groups"] +
+                  tally["emulated: backward, warps"],
+              1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixed, SeldomKernels, testing::Range(0, static_cast<int>(std::size(kSeldom))));

@@ -42,7 +42,12 @@ __device__ __forceinline__ void copy_wait() {
 }
 
 /// What this thread wrote to shared memory is seen by matrix units and bulk copies that start after the next barrier.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// Before Hopper there are none that read it by themselves.
+__device__ __forceinline__ void fence_async() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 
 /// Four blocks: lane l gives the address of row l % 8 of block l / 8, and gets of each block row l / 4, columns 2 (l %
 /// 4) and the next; TRANSPOSED: column l / 4, those rows.
@@ -60,9 +65,10 @@ __device__ __forceinline__ void load_blocks(unsigned (&x)[4], unsigned shared) {
                      : "memory");
 }
 
-/// The reverse.
+/// The reverse. Before Hopper each lane stores pairs of its own, in the rows of which it asks the lanes that know them.
 template <bool TRANSPOSED>
 __device__ __forceinline__ void store_blocks(unsigned shared, const unsigned (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
     if constexpr (TRANSPOSED)
         asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]),
                      "r"(x[1]), "r"(x[2]), "r"(x[3])
@@ -71,6 +77,16 @@ __device__ __forceinline__ void store_blocks(unsigned shared, const unsigned (&x
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]),
                      "r"(x[1]), "r"(x[2]), "r"(x[3])
                      : "memory");
+#else
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (unsigned block = 0; block < 4; ++block) {
+        unsigned pair = x[block];
+        if constexpr (TRANSPOSED) asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
+        const unsigned row = __shfl_sync(~0u, shared, 8 * block + lane / 4);
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(row + lane % 4 * 4), "r"(pair) : "memory");
+    }
+#endif
 }
 
 }  // namespace forge::cuda::ptx

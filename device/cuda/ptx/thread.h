@@ -19,6 +19,9 @@ __device__ __forceinline__ unsigned anew(unsigned x) {
     return x;
 }
 
+/// Holds the compiler to the order of the text: what follows does not move ahead of this, nor what precedes behind it.
+__device__ __forceinline__ void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+
 /// The block's dynamic shared memory.
 __device__ __forceinline__ void* block_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];

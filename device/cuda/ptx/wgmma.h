@@ -11,6 +11,8 @@
 /// in memory ("MN-major"), else along its columns ("K-major").
 #pragma once
 
+#include "mma.h"
+
 namespace forge::cuda::ptx {
 
 /// Registers of matrix operands are as other instructions left them: before the first of a group.
@@ -24,11 +26,6 @@ template <int PENDING>
 __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-
-/// Holds the compiler to the order of the text: what follows does not move ahead of this, nor what precedes behind it.
-__device__ __forceinline__ void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
-
-enum class Half { Bf16, F16 };
 
 template <Half T, int N, bool ACCUMULATE, int SIGN, bool ROWS_A, bool ROWS_B>
 struct Wgmma;

@@ -60,11 +60,11 @@ FORGE_DEVICE void multiply_in_parts(float (*const (&products)[COUNT])[4], const 
         const unsigned high[] = {upper.high[0], lower.high[0], upper.high[1], lower.high[1]},
                        low[] = {upper.low[0], lower.low[0], upper.low[1], lower.low[1]};
 #pragma unroll
-        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], low, b[h].high);
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16<ptx::Half::Bf16>(products[c][2 * B + h], low, b[h].high);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], high, b[h].low);
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16<ptx::Half::Bf16>(products[c][2 * B + h], high, b[h].low);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16_bf16(products[c][2 * B + h], high, b[h].high);
+        for (int h = 0; h < 2; ++h) ptx::mma_m16n8k16<ptx::Half::Bf16>(products[c][2 * B + h], high, b[h].high);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "../portable/io.h"
 #include "../ptx/copy.h"
-#include "../ptx/wgmma.h"
+#include "../ptx/mma.h"
 
 namespace forge::cuda {
 

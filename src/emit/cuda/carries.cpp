@@ -73,7 +73,8 @@ struct CarryLayout {
 };
 
 std::optional<Carry> columns_of(const plan::Plan& plan, const plan::Kernel& kernel) {
-    if (!plan.schedule.warp_groups() || !plan.schedule.transition_columns || kernel.graph.loop != plan::Loop::Carries)
+    if (plan.schedule.engine != plan::Engine::WarpGroups || !plan.schedule.transition_columns ||
+        kernel.graph.loop != plan::Loop::Carries)
         return {};
     const std::optional<Carry> carry = carry_of(kernel.tiles.fn);
     return carry && CarryLayout(plan, kernel.tiles.fn, *carry).fits() ? carry : std::nullopt;

@@ -55,9 +55,10 @@ int most_groups(const plan::Plan& plan) {
 Source tiles_source(const plan::Plan& plan) {
     Dialect cuda;
     cuda.defines = {define_of_call(plan), fmt::format("FORGE_THREADS {}", plan.schedule.block_threads)};
-    const bool warp_groups = plan.schedule.warp_groups();
-    cuda.includes = {warp_groups ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
-    if (warp_groups) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
+    const bool fragments = plan.schedule.has_fragments();
+    cuda.includes = {fragments ? "cuda/warpgroup/kernel.h" : "cuda/portable/kernel.h"};
+    if (fragments) cuda.defines.emplace_back("FORGE_FAST_EXP"), cuda.publishes = true;
+    if (plan.schedule.engine == plan::Engine::Warps) cuda.defines.emplace_back("FORGE_WARPS");
     if (plan.schedule.operand_parts > 1) cuda.defines.emplace_back("FORGE_FLOAT_OPERANDS");
     if (const int groups = most_groups(plan); groups > 1)
         cuda.defines.emplace_back(fmt::format("FORGE_GROUPS {}", groups));
@@ -67,7 +68,7 @@ Source tiles_source(const plan::Plan& plan) {
     if (plan.has_end()) cuda.includes.emplace_back("cuda/portable/last_rows.h");
     cuda.namespaces = {"forge::cuda"};
     cuda.arguments = "const __grid_constant__ Call call";
-    cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", warp_groups ? 1024 : 16),
+    cuda.prologue = {fmt::format("extern __shared__ __align__({}) float scratch[];", fragments ? 1024 : 16),
                      "const Size task = blockIdx.x;"};
     cuda.idle = "if (at.idle) return;";
     cuda.cooperative = true;
@@ -80,17 +81,17 @@ Source tiles_source(const plan::Plan& plan) {
             if (kernel.graph.loop == plan::Loop::Relay)
                 own.prologue.back() = "const Size task = next_of_relay(call, scratch);";
             if (p.is_beside(kernel, plan::Loop::Chunks)) own.prologue.clear();
-            else if (p.schedule.warp_groups() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
+            else if (p.schedule.has_fragments() && &kernel != &p.kernels.back() && !has_kernel_beside(p, kernel))
                 own.prologue.emplace_back("ptx::let_next_kernel_start();");
             if (groups_of(p, kernel) == 1 && most_groups(p) > 1) own.prologue.emplace_back("only_group();");
             if (starts_early(p, kernel)) {
                 if (!p.schedule.states_ahead) own.prologue.emplace_back("ptx::let_next_kernel_start();");
                 own.early = true;
             }
-            if (waits_for_kernel_before(p, kernel) && kernel.engine != plan::Engine::WarpGroups) own.overlaps = true;
-            (kernel.engine == plan::Engine::WarpGroups ? write_fragment_kernel
-             : carries_columns(p, kernel)              ? write_carries
-                                                       : write_kernel)(out, own, p, kernel);
+            if (waits_for_kernel_before(p, kernel) && !plan::has_fragments(kernel.engine)) own.overlaps = true;
+            (plan::has_fragments(kernel.engine) ? write_fragment_kernel
+             : carries_columns(p, kernel)       ? write_carries
+                                                : write_kernel)(out, own, p, kernel);
         });
 }
 

@@ -351,8 +351,9 @@ void FragmentBody::product(ValueId v) {
                   c_.name(b));
     } else {
         const std::int64_t depth = size_of(fn_.op(op.args[0]).type, op.attrs.trans_a ? 0 : 1);
-        out_.line("issue_multiply<Acc::{}, {}, {}, {}>({}, {}, {});", acc, along(op, first), along(op, second), depth,
-                  name, c_.name(a), c_.name(b));
+        const bool briefly = c_.kernel.engine == plan::Engine::Warps && c_.long_text();
+        out_.line("issue_multiply<Acc::{}, {}, {}, {}{}>({}, {}, {});", acc, along(op, first), along(op, second), depth,
+                  briefly ? ", 1" : "", name, c_.name(a), c_.name(b));
     }
 }
 

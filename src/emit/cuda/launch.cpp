@@ -42,7 +42,7 @@ Launch launch_of_tiles(const plan::Plan& plan, const plan::Kernel& kernel) {
 }  // namespace
 
 bool waits_for_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
-    return plan.schedule.warp_groups() && &kernel != &plan.kernels.front();
+    return plan.schedule.has_fragments() && &kernel != &plan.kernels.front();
 }
 
 bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
@@ -52,8 +52,7 @@ bool starts_early(const plan::Plan& plan, const plan::Kernel& kernel) {
 bool runs_beside_kernel_before(const plan::Plan& plan, const plan::Kernel& kernel) {
     const auto alone = [&](const plan::Kernel& k) {
         const bool one = !k.tiles.roles || plan.schedule.producer;  // group that computes
-        return k.engine == plan::Engine::WarpGroups && k.graph.loop == plan::Loop::Scan && one &&
-               k.tiles.far_floats == 0;
+        return plan::has_fragments(k.engine) && k.graph.loop == plan::Loop::Scan && one && k.tiles.far_floats == 0;
     };
     if (!waits_for_kernel_before(plan, kernel) || !alone(kernel)) return false;
     const plan::Kernel& before = *(&kernel - 1);
@@ -106,6 +105,7 @@ Launch launch_of(const plan::Plan& plan, const plan::Kernel& kernel) {
     switch (kernel.engine) {
         case plan::Engine::Tiles:
         case plan::Engine::WarpGroups:
+        case plan::Engine::Warps:
             return launch_of_tiles(plan, kernel);
         case plan::Engine::Channels:
             return launch_of_channels(plan, kernel);

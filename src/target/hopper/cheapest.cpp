@@ -14,11 +14,11 @@ namespace {
 
 /// Of a call whose tasks are one warp group's each, or have roles.
 double microseconds_of(const plan::Plan& plan, const PricedCall& call) {
-    if (plan.schedule.output_groups == 0) return microseconds_of_groups(plan, call.problem, call.multiprocessors);
+    if (plan.schedule.output_groups == 0) return microseconds_of_groups(plan, call.problem, call.gpu);
     FitWishes wishes;
     wishes.expected_tokens = call.problem.tokens;
     wishes.expected_tasks = call.problem.sequences * call.problem.heads;
-    return microseconds_of_call(plan, wishes, call.multiprocessors);
+    return microseconds_of_call(plan, wishes, call.gpu.multiprocessors);
 }
 
 /// Whether scans, each of which waits for itself, take a third of the time or more.
@@ -26,10 +26,10 @@ bool waits_for_scans(const plan::Plan& plan, const PricedCall& call) {
     constexpr double kMuch = 1.0 / 3;
     double scans = 0;
     for (const plan::Kernel& kernel : plan.kernels)
-        if (kernel.engine == plan::Engine::WarpGroups && plan::is_scan(kernel.graph.loop))
-            scans +=
-                microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem), call.multiprocessors);
-    return scans > kMuch * microseconds_of_groups(plan, call.problem, call.multiprocessors);
+        if (plan::has_fragments(kernel.engine) && plan::is_scan(kernel.graph.loop))
+            scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem),
+                                          call.gpu.multiprocessors);
+    return scans > kMuch * microseconds_of_groups(plan, call.problem, call.gpu);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using FitSchedule = std::function<plan::Schedule(const plan::Schedule&)>;
 struct PricedCall {
     const MakePlan& make_plan;
     Problem problem;
-    int multiprocessors;
+    const SharedMemory& gpu;
 };
 
 /// That of several schedules, made to fit, which takes the least. A kernel that does less, for more traffic between

@@ -50,10 +50,10 @@ struct ScanTimes {
 
     // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, and its blocks of 64 x 64 x
     // 64 beyond two; decays of channels; a function of anything, and of vectors that one warp makes ahead; per block of
-    // 64 x 64, what is kept as floats, operations number by number and functions; a register of a thread beyond those
-    // that it has.
-    double alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats, alone_matrix,
-        alone_function, alone_spilled, registers;
+    // 64 x 64, what is kept as floats, operations number by number and functions, and what is stored for later kernels;
+    // a register of a thread beyond those that it has.
+    double alone_stored, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
+        alone_matrix, alone_function, alone_spilled, registers;
     double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each
     double early;       ///< … of states that are no fragments, which have a scan of their own,
     double by_element;  ///< and of such that threads hold
@@ -100,6 +100,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_decays = 4,
                              .ahead_more_decays = 0.6,
                              .waits = 0.45,
+                             .alone_stored = 0,
                              .alone_product = 0.32,
                              .alone_block = 0.17,
                              .alone_decays = 2.3,
@@ -124,6 +125,16 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .beside_kilobyte = 0.008,
                              .beside_wait = 0.2,
                              .beside_wide = 1.3};
+
+/// Where warps multiply by instructions of their own: products are over where they are issued, and threads store what
+/// passes between kernels. By the times of scans of one group in bench/results/2026-11-30-h200-warps.csv.
+constexpr ScanTimes kH200Warps = [] {
+    ScanTimes times = kH200;
+    times.alone_product = 0.4;
+    times.alone_stored = 0.33;
+    times.waits = 0.25;
+    return times;
+}();
 
 /// What predictions of whole calls need besides (`forge cost`); schedules do not depend on these.
 struct CallTimes {

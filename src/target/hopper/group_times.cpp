@@ -5,7 +5,6 @@
 #include "emit/cuda/launch.h"
 #include "support/divide.h"
 #include "target/gpu_cost.h"
-#include "target/hopper/fitted.h"
 #include "target/hopper/scan_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
@@ -17,7 +16,7 @@ using ir::Opcode;
 using tile::kBlock;
 
 /// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
-double microseconds_alone(const tile::TileKernel& kernel) {
+double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times) {
     const ir::Function& fn = kernel.fn;
     const auto is_ahead = [&](ir::ValueId v) {
         return std::find(kernel.vectors.begin(), kernel.vectors.end(), v) != kernel.vectors.end();
@@ -26,27 +25,34 @@ double microseconds_alone(const tile::TileKernel& kernel) {
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
         const ir::Op& op = fn.op(v);
         if (op.args.empty() || ir::is_view(op.code)) continue;
-        if (ir::is_matmul(op.code)) sum += kH200.alone_product + kH200.alone_block * further_blocks(fn, op);
-        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += kH200.alone_decays;
-        if (op.layout->space == ir::Layout::Space::Tile) sum += kH200.alone_floats * blocks_of(op.type);
+        if (ir::is_matmul(op.code)) sum += times.alone_product + times.alone_block * further_blocks(fn, op);
+        if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += times.alone_decays;
+        if (op.layout->space == ir::Layout::Space::Tile) sum += times.alone_floats * blocks_of(op.type);
         if (!ir::is_elementwise(op.code)) continue;
-        sum += kH200.alone_matrix * blocks_of(op.type);
+        sum += times.alone_matrix * blocks_of(op.type);
         if (!tile::costly(op.code)) continue;
-        sum += (is_ahead(v) ? kH200.alone_ahead : kH200.alone_vector) + kH200.alone_function * blocks_of(op.type);
+        sum += (is_ahead(v) ? times.alone_ahead : times.alone_vector) + times.alone_function * blocks_of(op.type);
     }
+    for (const ir::Result& r : fn.results)
+        if (r.role == ir::Role::Spill && tile::is_block_matrix(fn.op(r.value).type))
+            sum += times.alone_stored * blocks_of(fn.op(r.value).type);
     const auto registers = static_cast<double>(tile::fragment_registers(fn));
-    return sum + kH200.alone_spilled * std::max(0.0, registers - kH200.registers);
+    return sum + times.alone_spilled * std::max(0.0, registers - times.registers);
 }
 
 }  // namespace
 
-double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull / std::min(tasks_at_once, kFull) - 1); }
+const ScanTimes& times_of(plan::Engine engine) { return engine == plan::Engine::Warps ? kH200Warps : kH200; }
+
+double factor_of_waits(double tasks_at_once, const ScanTimes& times) {
+    return 1 + times.waits * (kFull / std::min(tasks_at_once, kFull) - 1);
+}
 
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) * static_cast<double>(tasks) /
-           multiprocessors;
+    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once, times_of(kernel.engine)) * microseconds_ahead(fn) *
+           static_cast<double>(tasks) / multiprocessors;
 }
 
 Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
@@ -65,30 +71,32 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
                        at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1, most),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
-    const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
+    const ScanTimes& times = times_of(kernel.engine);
+    const double crowded = sharing * factor_of_waits(sharing, times) / factor_of_waits(1, times);
     const double chunk = kernel.tiles.by_element ? kH200.by_element
                          : kernel.graph.apart    ? kH200.early
-                                                 : microseconds_alone(kernel.tiles);
+                                                 : microseconds_alone(kernel.tiles, times);
     return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 
 double added_beside(double before, double scan, double memory) { return std::max({before, scan, memory}) - before; }
 
-double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors) {
+double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, const SharedMemory& gpu) {
     double sum = 0, before = 0, memory_before = 0;
     std::int64_t tasks_before = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
         const bool chunks = kernel.graph.loop == plan::Loop::Chunks;
         const std::int64_t tasks = extent(plan, kernel, problem).tasks;
-        const double memory = bytes_of_hops(plan, kernel, problem) / kH200.bytes_per_microsecond;
+        const double memory = bytes_of_hops(plan, kernel, problem) / gpu.bytes_per_microsecond;
         double work = kH200.kernel;  // of the portable library: one that joins segments
-        if (kernel.engine == plan::Engine::WarpGroups && chunks)
+        if (plan::has_fragments(kernel.engine) && chunks)
             work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),
-                                          multiprocessors);
-        else if (kernel.engine == plan::Engine::WarpGroups)
-            work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), multiprocessors);
+                                          gpu.multiprocessors);
+        else if (plan::has_fragments(kernel.engine))
+            work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), gpu.multiprocessors);
         work = std::max(work, memory);
-        const bool beside = emit::runs_beside_kernel_before(plan, kernel) && tasks_before + tasks <= multiprocessors;
+        const bool beside =
+            emit::runs_beside_kernel_before(plan, kernel) && tasks_before + tasks <= gpu.multiprocessors;
         sum += beside ? added_beside(before, work, memory_before + memory) : work;
         before = work, memory_before = memory, tasks_before = tasks;
     }

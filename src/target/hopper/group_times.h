@@ -3,12 +3,17 @@
 #pragma once
 
 #include "target/cpu/cost.h"
+#include "target/hopper/fitted.h"
+#include "target/simt/shared_memory.h"
 
 namespace forge::target {
 
+/// By whose instructions matrices are multiplied.
+const ScanTimes& times_of(plan::Engine engine);
+
 /// What a task of a chunk takes beside those of the table, of which a multiprocessor is full: fewer that share it hide
 /// less of each other's waits.
-double factor_of_waits(double tasks_at_once);
+double factor_of_waits(double tasks_at_once, const ScanTimes& times);
 
 /// All tasks of single chunks, so many of which share a multiprocessor.
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
@@ -26,6 +31,6 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
 double added_beside(double before, double scan, double memory);
 
 /// All kernels of a plan without roles, one after the other, but for scans that run beside the one before.
-double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, int multiprocessors);
+double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, const SharedMemory& gpu);
 
 }  // namespace forge::target

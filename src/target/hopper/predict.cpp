@@ -88,7 +88,7 @@ void predict_groups(StageCost& k, const plan::Plan& plan, const plan::Kernel& ke
 double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
     const std::int64_t tasks = cost.kernels[plan.kernels.size() - 2].tasks;
     const runtime::WorkBeside work{tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-    return kMicro * microseconds_beside(plan, work, factor_of_waits(plan.schedule.beside_groups),
+    return kMicro * microseconds_beside(plan, work, factor_of_waits(plan.schedule.beside_groups, kH200),
                                         problem.sequences * problem.heads, multiprocessors);
 }
 
@@ -126,7 +126,9 @@ void predict_warp_groups(CallCost& cost, const plan::Plan& plan, const Problem& 
     }
     if (plan.schedule.summaries > 0) cost.seconds += kMicro * kH200.join;
     cost.seconds += kMicro * kH200Calls.start;
-    cost.basis = "times of warp groups' operations, measured on an NVIDIA H200";
+    cost.basis = plan.schedule.engine == plan::Engine::Warps
+                     ? "times of warps' operations, measured on an NVIDIA H200"
+                     : "times of warp groups' operations, measured on an NVIDIA H200";
 }
 
 }  // namespace forge::target

@@ -104,7 +104,7 @@ namespace {
 /// The same, with a warp group beside each task that asks for its inputs, if kernels can have one; of one task per
 /// multiprocessor, or of two.
 Schedule with_producer(Schedule s, const SharedMemory& memory, bool two_tasks, const MakePlan& make_plan) {
-    if (s.wide_late) return s;
+    if (s.wide_late || s.engine != plan::Engine::WarpGroups) return s;
     const auto with_images_apart = [&](bool apart) {
         Schedule tried = s;
         tried.producer = true, tried.paired = two_tasks, tried.images_apart = apart;

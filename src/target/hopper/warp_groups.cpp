@@ -6,14 +6,12 @@
 #include <optional>
 
 #include "device/cuda/portable/call.h"
-#include "emit/cuda/emit_cuda.h"
 #include "graph/early_states.h"
 #include "graph/saved_states.h"
 #include "graph/slice.h"
 #include "graph/state_groups.h"
 #include "graph/trailing_states.h"
 #include "graph/transition.h"
-#include "target/gpu_target.h"
 #include "target/hopper/cheapest.h"
 #include "target/hopper/cut_outputs.h"
 #include "target/hopper/group_times.h"
@@ -33,7 +31,6 @@ using plan::Schedule;
 using plan::Strategy;
 using tile::kBlock;
 
-constexpr int kThreads = 128;
 /// bf16 parts of operands where inputs are of 32 bits: with three, all of a float's bits; with two, 16 of them, which
 /// the tolerance of gradients leaves room for.
 constexpr int kPartsOfFloats = 3, kPartsOfGradients = 2;
@@ -200,7 +197,7 @@ Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Siz
     }
     try {
         const Schedule alone = in_one_group();
-        const double by_one = microseconds_of_groups(make_plan(alone), expected(sizes, wishes), memory.multiprocessors);
+        const double by_one = microseconds_of_groups(make_plan(alone), expected(sizes, wishes), memory);
         return by_one < apart->microseconds ? alone : apart->schedule;
     } catch (const Refused&) {
         return apart->schedule;
@@ -246,11 +243,10 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         const auto fit = [&](const Schedule& tried) {
             return fit_apart(tried, program, held, memory, two_tasks, make_plan);
         };
-        return back ? with_less_in_scans(s, program, held, fit,
-                                         {make_plan, expected(sizes, wishes), memory.multiprocessors})
-                    : fit(s);
+        return back ? with_less_in_scans(s, program, held, fit, {make_plan, expected(sizes, wishes), memory}) : fit(s);
     }
-    if (tasks <= memory.multiprocessors && s.operand_parts == 1)
+    const bool several_groups = s.engine == plan::Engine::WarpGroups && s.operand_parts == 1;
+    if (tasks <= memory.multiprocessors && several_groups)
         for (const Schedule& roles : ways_of_roles(s, program, held)) try {
                 return by_roles(roles, definition, program, sizes, memory, wishes, make_plan);
             } catch (const Refused& why) {
@@ -266,10 +262,11 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
             return way.late ? with_one_group_or_late(tried, memory, two_tasks, make_plan)
                             : with_one_group(tried, memory, two_tasks, make_plan);
         };
-        s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
+        const Summaries which = s.engine == plan::Engine::Warps ? Summaries::Any : Summaries::Cheap;
+        s = with_segments(s, segments, segments >= kLeastSegments, which, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
         if (wishes.strategy) return by_strategy(s);
-        const PricedCall call{make_plan, expected(sizes, wishes), memory.multiprocessors};
+        const PricedCall call{make_plan, expected(sizes, wishes), memory};
         const auto by_any_strategy = [&](const Schedule& tried) {
             std::vector<Strategy> strategies = {Strategy::OnePass};
             if (!tried.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
@@ -279,7 +276,7 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         };
         return with_less_in_scans(s, program, held, by_any_strategy, call);
     };
-    const bool in_blocks = tasks > memory.multiprocessors && s.operand_parts == 1 &&
+    const bool in_blocks = tasks > memory.multiprocessors && several_groups &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
     return in_blocks ? by_tiles_or_in_one_group(s, in_one_group, sizes, memory, wishes, make_plan) : in_one_group();
 }
@@ -308,7 +305,7 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     s.chunk = kBlock;
     s.vector_width = 4;
     s.shared_memory = true;
-    s.engine = plan::Engine::WarpGroups;
+    s.engine = wishes.fragments, s.processor_bytes = memory.processor_bytes;
     s.operand_parts = has_halves(definition) ? 1 : back ? kPartsOfGradients : kPartsOfFloats;
     s.inverse_parts = way.parts;
     s.float_images = way.floats;
@@ -316,7 +313,7 @@ Schedule fit_as_wished(Way way, const ir::Definition& definition, const ir::Func
     if (way.far)
         s.shared_floats = memory.bytes / static_cast<std::int64_t>(sizeof(float)),
         s.far_blocks = memory.multiprocessors;
-    s.block_threads = kThreads;
+    s.block_threads = kGroupThreads;
     s.padded = padded_sizes(program, sizes, s.operand_parts == 1 ? kLeastPadded : kLeastPaddedFloats);
     std::optional<Refused> first;
     for (const ValueAxis& axis : value_axes(program, s.strategy, s.held(sizes), way.between)) try {
@@ -345,15 +342,16 @@ Schedule fit_with_inverses(Way way, const ir::Definition& definition, const ir::
     tried[0].strategy = Strategy::Fused, tried[1].strategy = Strategy::Decoupled;
     if (has_room_for_epilogue(definition)) tried.emplace_back().epilogue = true;
     const MakePlan make_plan = [&](const Schedule& s) { return plan_within_limits(definition, program, sizes, s); };
-    return cheapest(tried, fit, {make_plan, expected(sizes, wishes), memory.multiprocessors});
+    return cheapest(tried, fit, {make_plan, expected(sizes, wishes), memory});
 }
 
 /// In the order in which they are tried. Inverses have two parts, for the digits that products of correlated keys take
 /// from them; where kernels with such do not fit, one, with which results are as accurate as with all other operands'.
 /// Gradients have one: what the forward pass of a backward pass leaves for later kernels is a tenth less. Where none
 /// fit, scans that make everything wait for wide inputs, or gradients have a kernel between scans or scans for groups
-/// of states; and then tiles of floats lie in global memory.
-std::vector<Way> ways_of_halves(const ir::Function& program) {
+/// of states; and then tiles of floats lie in global memory. Where shared memory is small, scans that wait are among
+/// what is priced, as most would.
+std::vector<Way> ways_of_halves(const ir::Function& program, plan::Engine engine) {
     const bool inverts = std::any_of(program.ops.begin(), program.ops.end(),
                                      [](const ir::Op& op) { return op.code == Opcode::Inverse; });
     const bool back = graph::has_saved_states(program);
@@ -364,10 +362,11 @@ std::vector<Way> ways_of_halves(const ir::Function& program) {
                 {.between = true, .apart = true},
                 {.far = true},
                 {.between = true, .apart = true, .far = true}};
-    ways.insert(ways.begin(), Way());
+    const Way simplest{.late = engine == plan::Engine::Warps && !back};
+    if (!simplest.late) ways.insert(ways.begin(), simplest);
     if (inverts)
         for (Way& way : ways) way.parts = 1;
-    if (inverts && !back) ways.insert(ways.begin(), Way());
+    if (inverts && !back) ways.insert(ways.begin(), simplest);
     return ways;
 }
 
@@ -379,12 +378,11 @@ std::vector<Way> ways_of_floats(const ir::Function& program) {
     return {{.floats = true}, {.late = true, .floats = true}};
 }
 
-}  // namespace
-
-Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
-                         const SharedMemory& memory, const FitWishes& wishes) {
+/// By the first of these ways that fits.
+Schedule fit_in_turn(const std::vector<Way>& ways, const ir::Definition& definition, const ir::Function& program,
+                     const tile::Sizes& sizes, const SharedMemory& memory, const FitWishes& wishes) {
     std::optional<Refused> first;
-    for (const Way& way : has_halves(definition) ? ways_of_halves(program) : ways_of_floats(program)) try {
+    for (const Way& way : ways) try {
             return fit_with_inverses(way, definition, program, sizes, memory, wishes);
         } catch (const Refused& why) {  // the first reason says most
             if (!first) first = why;
@@ -392,55 +390,27 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
     throw Refused(*first);
 }
 
-namespace {
-
-/// Adds what the model says from which the number of segments follows. It knows scans, each alone on a multiprocessor,
-/// that make all themselves.
-void estimate(Candidate& candidate, const ir::Definition& definition, const ir::Function& program,
-              const Question& question) {
-    const Schedule& s = candidate.schedule;
-    const std::int64_t tasks = question.problem.sequences * question.problem.heads * s.tiles;
-    const bool one_pass = s.strategy == Strategy::OnePass, joined = s.summaries > 0;
-    if (!candidate.possible() || s.share || s.output_groups == 0 || (!one_pass && !joined) ||
-        tasks * s.segments > question.gpu()->multiprocessors)
-        return;
-    const tile::Sizes& sizes = question.problem.sizes;
-    SegmentTimes times =
-        segment_times(definition, program, sizes, s.held(sizes), fit_wishes(question.problem, candidate.wishes));
-    times.segments = s.segments, times.summaries = s.summaries;
-    candidate.estimate_s = 1e-6 * (one_pass ? times.in_one_pass() : times.in_segments());
-    candidate.note = fmt::format("{} products and {} matrices per chunk", times.products, times.matrices);
-}
-
 }  // namespace
 
-const Target& warp_groups_target() {
-    static const Target kTarget = {
-        "warp-groups",
-        "chunks of 64 tokens on Hopper's warp-group matrix units",
-        false,
-        [](const Question& q) {
-            return q.gpu() && !q.by_token() &&
-                   q.wishes.engine.value_or(plan::Engine::WarpGroups) == plan::Engine::WarpGroups;
-        },
-        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
-            const auto fit = [](const ir::Definition& def, const ir::Function& fn, const Question& q,
-                                const Wishes& wishes) {
-                const GpuFacts& gpu = *q.gpu();
-                if (gpu.major != 9) refuse(Reason::Capability, gpu.major, gpu.minor);
-                if (wishes.threads != 0 && wishes.threads != kThreads) refuse(Reason::OtherThreads, wishes.threads);
-                return fit_warp_groups(def, fn, q.problem.sizes, shared_memory_of(gpu, kThreads),
-                                       fit_wishes(q.problem, wishes));
-            };
-            const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
-            auto found = tried(warp_groups_target(), fit, definition, program, question, variations);
-            if (range == Range::All)
-                for (Candidate& c : found) estimate(c, definition, program, question);
-            return found;
-        },
-        emit::emit_cuda,
-        ".cu"};
-    return kTarget;
+Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
+                         const SharedMemory& memory, const FitWishes& wishes) {
+    constexpr double kMuchLess = 0.85;
+    const auto in_turn = [&](const std::vector<Way>& ways) {
+        return fit_in_turn(ways, definition, program, sizes, memory, wishes);
+    };
+    if (!has_halves(definition)) return in_turn(ways_of_floats(program));
+    std::vector<Way> ways = ways_of_halves(program, wishes.fragments);
+    Schedule found = in_turn(ways);
+    const bool fewer_parts = ways.back().parts < ways.front().parts;
+    if (wishes.fragments != plan::Engine::Warps || !fewer_parts || found.inverse_parts < ways.front().parts)
+        return found;
+    // Strategies that take much less time may fit where inverses have one part.
+    const auto takes = [&](const Schedule& s) {
+        return microseconds_of_groups(plan_within_limits(definition, program, sizes, s), expected(sizes, wishes),
+                                      memory);
+    };
+    Schedule other = in_turn({ways.begin() + 1, ways.end()});
+    return takes(other) < kMuchLess * takes(found) ? other : found;
 }
 
 }  // namespace forge::target

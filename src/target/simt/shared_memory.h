@@ -15,6 +15,8 @@ struct SharedMemory {
     std::int64_t bytes = 99 * 1024;  ///< of tiles, per block of threads
     int multiprocessors = 108;
     std::int64_t all_bytes = 0;  ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
+    std::int64_t processor_bytes = tile::kProcessorBytes;  ///< what a multiprocessor's blocks have together
+    double bytes_per_microsecond = 4.2e6;  ///< from and to global memory, as kernels reach it on an H200
 };
 
 struct FitWishes {
@@ -23,8 +25,10 @@ struct FitWishes {
     std::int64_t expected_tokens = 4096, expected_tasks = 1;  ///< sequences × heads
     bool tile_chunks = true;                                  ///< kernels of single chunks take a part of it too
     int threads = 0;                                          ///< of a block; 0: chosen
-    bool hold = true;                                         ///< token by token, states in registers where that can be
-    DType state_dtype = F32;                                  ///< of states in memory
+    /// Of kernels that hold fragments, whose instructions multiply them.
+    plan::Engine fragments = plan::Engine::WarpGroups;
+    bool hold = true;         ///< token by token, states in registers where that can be
+    DType state_dtype = F32;  ///< of states in memory
 };
 
 /// Tokens of a chunk, of which none is mostly padding.

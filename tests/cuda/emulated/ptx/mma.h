@@ -1,6 +1,8 @@
 /// In place of device/cuda/ptx/mma.h.
 #pragma once
 
+#include "convert.h"
+
 namespace forge::cuda::ptx {
 
 namespace detail {
@@ -35,6 +37,10 @@ inline void multiply_tf32(void* const* lanes) {
 inline void multiply_bf16(void* const* lanes) {
     multiply<16>(lanes, [](unsigned bits, int i) { return __uint_as_float(bits >> i * 16 << 16); });
 }
+inline void multiply_f16(void* const* lanes) {
+    multiply<16>(lanes,
+                 [](unsigned bits, int i) { return float_from_f16(static_cast<unsigned short>(bits >> i * 16)); });
+}
 
 }  // namespace detail
 
@@ -42,9 +48,13 @@ inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned (&a)[4], const unsign
     detail::WarpProduct mine{c, a, b};
     forge_hardware->together(&mine, detail::multiply_tf32);
 }
-inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+
+enum class Half { Bf16, F16 };
+
+template <Half T>
+void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     detail::WarpProduct mine{c, a, b};
-    forge_hardware->together(&mine, detail::multiply_bf16);
+    forge_hardware->together(&mine, T == Half::Bf16 ? detail::multiply_bf16 : detail::multiply_f16);
 }
 
 }  // namespace forge::cuda::ptx

@@ -1,6 +1,8 @@
 /// In place of device/cuda/ptx/wgmma.h. A warp's part of an instruction is passed on once all its lanes have issued it.
 #pragma once
 
+#include "mma.h"
+
 namespace forge::cuda::ptx {
 
 inline void wgmma_fence() {}
@@ -11,10 +13,6 @@ template <int PENDING>
 void wgmma_wait() {
     forge_hardware->together(nullptr, [](void* const*) { forge_hardware->wait_for_products(PENDING); });
 }
-inline void hold(float&) {}
-
-enum class Half { Bf16, F16 };
-
 namespace detail {
 
 /// A lane's part in a product.
