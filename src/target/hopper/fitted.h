@@ -51,8 +51,8 @@ struct ScanTimes {
     // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, and its blocks of 64 x 64 x
     // 64 beyond two; decays of channels; a function of anything, and of vectors that one warp makes ahead; per block of
     // 64 x 64, what is kept as floats, operations number by number and functions, and what is stored for later kernels;
-    // a register of a thread beyond those that it has.
-    double alone_stored, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
+    // inputs that all arrive as the chunk begins, unless another task fills the time; a register of a thread beyond those that it has.
+    double alone_stored, alone_late, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
         alone_matrix, alone_function, alone_spilled, registers;
     double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each
     double early;       ///< … of states that are no fragments, which have a scan of their own,
@@ -101,6 +101,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .ahead_more_decays = 0.6,
                              .waits = 0.45,
                              .alone_stored = 0,
+                             .alone_late = 0,
                              .alone_product = 0.32,
                              .alone_block = 0.17,
                              .alone_decays = 2.3,
@@ -132,7 +133,7 @@ constexpr ScanTimes kH200Warps = [] {
     ScanTimes times = kH200;
     times.alone_product = 0.4;
     times.alone_stored = 0.33;
-    times.waits = 0.25;
+    times.alone_late = 2.1;
     return times;
 }();
 

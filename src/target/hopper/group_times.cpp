@@ -5,6 +5,7 @@
 #include "emit/cuda/launch.h"
 #include "support/divide.h"
 #include "target/gpu_cost.h"
+#include "target/hopper/fitted.h"
 #include "target/hopper/scan_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
@@ -42,16 +43,12 @@ double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times
 
 }  // namespace
 
-const ScanTimes& times_of(plan::Engine engine) { return engine == plan::Engine::Warps ? kH200Warps : kH200; }
-
-double factor_of_waits(double tasks_at_once, const ScanTimes& times) {
-    return 1 + times.waits * (kFull / std::min(tasks_at_once, kFull) - 1);
-}
+double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull / std::min(tasks_at_once, kFull) - 1); }
 
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once, times_of(kernel.engine)) * microseconds_ahead(fn) *
+    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) *
            static_cast<double>(tasks) / multiprocessors;
 }
 
@@ -71,11 +68,12 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
                        at_once = std::clamp<std::int64_t>(support::divide_up(extent.tasks, multiprocessors), 1, most),
                        rounds = support::divide_up(extent.tasks, at_once * multiprocessors);
     const auto sharing = static_cast<double>(at_once);
-    const ScanTimes& times = times_of(kernel.engine);
-    const double crowded = sharing * factor_of_waits(sharing, times) / factor_of_waits(1, times);
+    const ScanTimes& times = kernel.engine == plan::Engine::Warps ? kH200Warps : kH200;
+    const double crowded = sharing * factor_of_waits(sharing) / factor_of_waits(1);
     const double chunk = kernel.tiles.by_element ? kH200.by_element
                          : kernel.graph.apart    ? kH200.early
-                                                 : microseconds_alone(kernel.tiles, times);
+                                                 : microseconds_alone(kernel.tiles, times) +
+                                                       (plan.schedule.all_late && at_once == 1 ? times.alone_late : 0);
     return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 

@@ -3,17 +3,13 @@
 #pragma once
 
 #include "target/cpu/cost.h"
-#include "target/hopper/fitted.h"
 #include "target/simt/shared_memory.h"
 
 namespace forge::target {
 
-/// By whose instructions matrices are multiplied.
-const ScanTimes& times_of(plan::Engine engine);
-
 /// What a task of a chunk takes beside those of the table, of which a multiprocessor is full: fewer that share it hide
 /// less of each other's waits.
-double factor_of_waits(double tasks_at_once, const ScanTimes& times);
+double factor_of_waits(double tasks_at_once);
 
 /// All tasks of single chunks, so many of which share a multiprocessor.
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,

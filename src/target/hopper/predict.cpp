@@ -88,7 +88,7 @@ void predict_groups(StageCost& k, const plan::Plan& plan, const plan::Kernel& ke
 double seconds_beside(const CallCost& cost, const plan::Plan& plan, const Problem& problem, int multiprocessors) {
     const std::int64_t tasks = cost.kernels[plan.kernels.size() - 2].tasks;
     const runtime::WorkBeside work{tasks, plan.schedule.beside_groups, plan.schedule.beside_steps};
-    return kMicro * microseconds_beside(plan, work, factor_of_waits(plan.schedule.beside_groups, kH200),
+    return kMicro * microseconds_beside(plan, work, factor_of_waits(plan.schedule.beside_groups),
                                         problem.sequences * problem.heads, multiprocessors);
 }
 
