@@ -98,11 +98,11 @@ typedef struct forge_attention forge_attention;
 ///   batch_invariant     1: the bits of a sequence's results follow from its own tokens and state alone, however many
 ///                       others a call has and whether they are packed: one set of kernels for all calls, whatever is
 ///                       expected, without segments; default 0
-///   engine              of a GPU: auto (default), portable, or warp-groups (Hopper's matrix units, or an error)
-///   isa                 of the CPU: auto (default), avx512, avx2, plain
-///   rule                cost (default) or paper: what chooses the strategy
-///   tuned               1 (default) or 0: whether to use what `forge tune` measured on this machine
-///   cache_dir           where compiled kernels are kept; default: as FORGE_CACHE_DIR, else ~/.cache/forge
+///   engine              of a GPU: auto (default), portable, or matrix units, or an error: warps, or warp-groups
+///   (Hopper's) isa                 of the CPU: auto (default), avx512, avx2, plain rule                cost (default)
+///   or paper: what chooses the strategy tuned               1 (default) or 0: whether to use what `forge tune`
+///   measured on this machine cache_dir           where compiled kernels are kept; default: as FORGE_CACHE_DIR, else
+///   ~/.cache/forge
 typedef struct forge_option {
     const char* name;
     const char* value;

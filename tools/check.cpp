@@ -85,10 +85,10 @@ class Examination {
 
   private:
     /// Of results that are off: whether the kernels are wrong, or 16 bits too few for the program. So many has an
-    /// operand of gradients of float32 inputs on warp groups, too.
+    /// operand of gradients of float32 inputs on matrix units, too.
     void ask_operands(check::Report& report, const Prepared& prepared, const Attention& attention) const {
         const bool rounds =
-            is_half(dtype_named(row_.dtype)) || (program::is_backward(entry_) && attention.engine() == "warp-groups");
+            is_half(dtype_named(row_.dtype)) || (program::is_backward(entry_) && attention.engine() != "portable");
         if (!rounds || entry_ == "decode" || ir::is_sequential(def_)) return;
         const check::Report best =
             check::with_rounded_operands(prepared.buffers, def_, entry_, attention.chunk(), prepared.reference);

@@ -86,7 +86,8 @@ void add_build(CLI::App& app, BuildOptions& build, bool with_strategy) {
 
 void add_device(CLI::App& app, BuildOptions& build) {
     app.add_option("--device", build.device, "cpu, or a GPU: cuda or cuda:N")->group("Compilation");
-    app.add_option("--engine", build.engine, "kernels on a GPU: warp-groups are for Hopper's matrix units")
+    app.add_option("--engine", build.engine,
+                   "kernels on a GPU: warp-groups are for Hopper's matrix units, warps for others'")
         ->check(CLI::IsMember({"auto", "portable", "warps", "warp-groups"}))
         ->group("Compilation");
 }

@@ -56,11 +56,12 @@ struct CompileOptions {
     std::int64_t chunk = 0;         ///< tokens per chunk: 16, 32, 64 or 128; 0: the definition's, or chosen
     std::string isa = "auto";       ///< auto (this machine's best), avx512, avx2, plain
     int threads = 0;                ///< of the CPU, 0: all cores; on a GPU 128, 256 or 512 per task, 0: chosen
-    std::string engine = "auto";    ///< on a GPU: auto, portable, or warp-groups (Hopper's matrix units, or an error)
-    std::string cache_dir = {};     ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
-    std::int64_t tiles = 0;         ///< parts of the value axis: a divisor of its size; 0: chosen
-    std::int64_t segments = 0;      ///< per sequence: at the same time (segmented), or in one pass in order; 0: chosen
-    std::string rule = "cost";      ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
+    std::string engine =
+        "auto";  ///< on a GPU: auto, portable, or matrix units, or an error: warps, or Hopper's warp-groups
+    std::string cache_dir = {};  ///< empty: $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge
+    std::int64_t tiles = 0;      ///< parts of the value axis: a divisor of its size; 0: chosen
+    std::int64_t segments = 0;   ///< per sequence: at the same time (segmented), or in one pass in order; 0: chosen
+    std::string rule = "cost";   ///< what chooses: cost, or paper (fused or decoupled, by Algorithm 1)
     /// What states in memory are made of, for entry = "decode": F32, BF16 or F16. They are computed with in float32;
     /// those before tokens, and last rows, are float32.
     DType state_dtype = F32;

@@ -367,7 +367,7 @@ TEST(Options, AreChecked) {
     EXPECT_EQ(compile_message({.dtype = F64, .sizes = sizes}), "dtype: expected bf16, f16 or f32, got f64");
     EXPECT_EQ(compile_message({.sizes = sizes, .chunk = 48}), "chunk: expected 16, 32, 64 or 128, got 48");
     EXPECT_EQ(compile_message({.sizes = sizes, .engine = "fast"}),
-              "engine: expected auto, portable or warp-groups, got 'fast'");
+              "engine: expected auto, portable, warps or warp-groups, got 'fast'");
     EXPECT_EQ(compile_message({.sizes = sizes, .isa = "sse"}), "isa: expected auto, avx512, avx2 or plain, got 'sse'");
     EXPECT_EQ(compile_message({.sizes = sizes, .strategy = "two-pass"}),
               "strategy: expected one of one-pass, fused, decoupled, segmented, got 'two-pass'");

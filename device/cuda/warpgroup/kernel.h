@@ -1,6 +1,6 @@
-/// Everything an emitted CUDA kernel of the warp-group path (compute capability 9.0a) uses: one include, one function
-/// per tile operation. What is no matrix of 64 x 64 blocks is computed by the portable library's functions, in float
-/// tiles.
+/// Everything an emitted CUDA kernel that holds fragments uses, of compute capability 9.0a or, with FORGE_WARPS, of 8.0
+/// and later: one include, one function per tile operation. What is no matrix of 64 x 64 blocks is computed by the
+/// portable library's functions, in float tiles.
 #pragma once
 
 #include "../portable/kernel.h"

@@ -1,4 +1,5 @@
-/// Products by the instructions of a warp group (wgmma): asynchronous, with operands that shared memory has.
+/// Products by the instructions of a warp group (wgmma): asynchronous, with operands that shared memory has. Included
+/// by multiply.h.
 #pragma once
 
 #include "../ptx/wgmma.h"

@@ -1,5 +1,5 @@
 /// Products by the instructions of a warp (mma.sync): each warp of the group multiplies its 16 of every 64 rows, and a
-/// product is over where it is issued.
+/// product is over where it is issued. Included by multiply.h.
 #pragma once
 
 #include "../ptx/mma.h"
@@ -49,7 +49,7 @@ FORGE_DEVICE void multiply_step(Fragment<M, N>& d, const unsigned (&a)[M / 64][4
     }
 }
 
-/// The same numbers, or less than nothing of them, of 16 bits.
+/// A pair of 16-bit numbers, or its negative.
 template <Acc ACC>
 FORGE_DEVICE unsigned signed_pair(unsigned x) {
     return ACC == Acc::Sub ? x ^ 0x80008000u : x;

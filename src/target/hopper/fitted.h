@@ -51,7 +51,8 @@ struct ScanTimes {
     // A chunk of a scan of one warp group that has its multiprocessor to itself: a product, and its blocks of 64 x 64 x
     // 64 beyond two; decays of channels; a function of anything, and of vectors that one warp makes ahead; per block of
     // 64 x 64, what is kept as floats, operations number by number and functions, and what is stored for later kernels;
-    // inputs that all arrive as the chunk begins, unless another task fills the time; a register of a thread beyond those that it has.
+    // inputs that all arrive as the chunk begins, unless another task fills the time; a register of a thread beyond
+    // those that it has.
     double alone_stored, alone_late, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
         alone_matrix, alone_function, alone_spilled, registers;
     double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each

@@ -48,8 +48,8 @@ double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull /
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) *
-           static_cast<double>(tasks) / multiprocessors;
+    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) * static_cast<double>(tasks) /
+           multiprocessors;
 }
 
 Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
@@ -73,7 +73,7 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
     const double chunk = kernel.tiles.by_element ? kH200.by_element
                          : kernel.graph.apart    ? kH200.early
                                                  : microseconds_alone(kernel.tiles, times) +
-                                                       (plan.schedule.all_late && at_once == 1 ? times.alone_late : 0);
+                                                    (plan.schedule.all_late && at_once == 1 ? times.alone_late : 0);
     return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 
