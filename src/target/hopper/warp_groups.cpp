@@ -409,7 +409,7 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         return microseconds_of_groups(plan_within_limits(definition, program, sizes, s), expected(sizes, wishes),
                                       memory);
     };
-    Schedule other = in_turn({ways.begin() + 1, ways.end()});
+    const Schedule other = in_turn({ways.begin() + 1, ways.end()});
     return takes(other) < kMuchLess * takes(found) ? other : found;
 }
 
