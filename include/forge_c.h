@@ -66,8 +66,9 @@ typedef struct forge_attention forge_attention;
 
 /// Options, as texts. Unknown names, of sizes too, and negative numbers are refused.
 ///   device              cpu, cuda or cuda:<number>; default cpu
-///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, a100, rtx4090 or the
-///                       path of a file of such facts (facts/). Needs neither that GPU nor a driver; what comes is
+///   on                  with device = cuda: the GPU to compile for, if not this machine's: h200, or another of facts/,
+///   or
+///                       the path of a file of such facts. Needs neither that GPU nor a driver; what comes is
 ///                       explained and shows its sources and resources, and launches are refused
 ///   entry               forward (default), for whole sequences, decode, for a few tokens of each of many sequences, or
 ///                       backward, for gradients.

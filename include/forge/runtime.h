@@ -28,7 +28,7 @@ TensorView dense(void* data, DType dtype, std::vector<std::int64_t> shape);
 
 struct CompileOptions {
     std::string device = "cpu";  ///< cpu, cuda or cuda:<number> (compute capability 8.0 or later)
-    /// The GPU to plan, emit and compile for, if not this machine's: h200, a100, rtx4090 (facts/), the name of a file
+    /// The GPU to plan, emit and compile for, if not this machine's: h200, or another of facts/, the name of a file
     /// in a folder of $FORGE_FACTS, or the path of a file of such facts; with device = cuda. Needs neither that GPU nor
     /// a driver. The result is not to be called.
     std::string on = {};

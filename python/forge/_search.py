@@ -199,7 +199,7 @@ def search(
                 ranges that these declare. A ring marks own ones in the plot
     parts       of compose: a choice, several, or "all"; mask and transition: functions, or None for none, whose names
                 are those of rows, and whose inputs are `inputs`. Parts that are not given have their first choice
-    on          the machine that calls are priced for: h200, a100, rtx4090 or a file of facts; nothing is compiled
+    on          the machine that calls are priced for: h200, a100, … or a file of facts; nothing is compiled
     tokens, heads, K, V, dtype      of a call, of one sequence
     train       steps on the recall task of docs/quality.md, keys rewritten; 0: none. It needs PyTorch, and compiles for
                 this machine. `rates`: learning rates, of which the one that ends best counts; `seed`

@@ -172,7 +172,7 @@ class Variant:
     ) -> _c.Compiled:
         """Compiles ahead of calls of about this shape; `sizes` are those that no ConstExpr fixes: K=128, V=128.
         `device`: cpu (the default) or a GPU of this machine. `on`: a GPU that need not be there, by the name of its
-        facts (h200, a100, rtx4090) or the path of a file of such; what comes can be looked into, but not called.
+        facts (h200, a100, …) or the path of a file of such; what comes can be looked into, but not called.
         `entry`: "decode" compiles what `decode` calls, for however many tokens; "backward" gradients."""
         self._last = self._compile(device, dtype, sequences, tokens, heads, on, entry, **sizes)
         self._warn_of(self._last)

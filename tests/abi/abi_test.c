@@ -556,7 +556,7 @@ static void test_facts(void) {
                        unknown[] = {{"device", "cuda"}, {"on", "h300"}, {"size.K", "4"}, {"size.V", "4"}};
     forge_attention* attention = NULL;
     EXPECT(forge_compile(text, NULL, without_device, 3, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "device = cuda"));
-    EXPECT(forge_compile(text, NULL, unknown, 4, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "a100, h200, rtx4090"));
+    EXPECT(forge_compile(text, NULL, unknown, 4, &attention) == FORGE_RUNTIME_ERROR && strstr(forge_error(), "a100, b200, h200, rtx4090, rtx5090"));
     EXPECT(forge_compile(text, NULL, options, 6, &attention) == FORGE_OK);
     EXPECT(strstr(forge_describe(attention), "\"on\":\"h200\"") && strstr(forge_describe(attention), "\"arch\":\"sm_90a\""));
     EXPECT(strstr(forge_explain(attention), "NVIDIA H200: compute capability 9.0") != NULL);

@@ -76,7 +76,8 @@ TEST(CommandOn, PricesEveryEntryPoint) {
     EXPECT_EQ(priced({"--html", page}).status, 0);
     EXPECT_TRUE(contains(std::string(std::istreambuf_iterator<char>(std::ifstream(page).rdbuf()), {}), "<svg")) << page;
     const auto alone = forge_command({"cost", "gla", "--on", "h300"}, false);
-    EXPECT_TRUE(alone.status == 1 && contains(alone.output, "on: expected a100, h200, rtx4090")) << alone.output;
+    EXPECT_TRUE(alone.status == 1 && contains(alone.output, "on: expected a100, b200, h200, rtx4090, rtx5090"))
+        << alone.output;
 }
 
 TEST(CommandOn, SaysWhyAProgramIsOffTheFastPathAndWhatBringsItBack) {
@@ -108,8 +109,9 @@ TEST(CommandOn, TakesAFileOfFacts) {
     EXPECT_TRUE(contains(old.output, "expected compute capability 8.0 or later, got 7.5")) << old.output;
     const auto wrong = explain_with("nine");
     EXPECT_TRUE(contains(wrong.output, ":2: compute_capability: expected such as 9.0, got 'nine'")) << wrong.output;
-    EXPECT_TRUE(contains(forge_command({"explain", "gla", "--on", "h300"}, false).output,
-                         "on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"));
+    EXPECT_TRUE(
+        contains(forge_command({"explain", "gla", "--on", "h300"}, false).output,
+                 "on: expected a100, b200, h200, rtx4090, rtx5090, or a file with the facts of a GPU, got 'h300'"));
 }
 
 // A target of facts alone: a file in a folder of the user's, and no line of code.
@@ -132,7 +134,8 @@ TEST(CommandOn, TakesGpusFromAFolderOfFacts) {
                              "1 x 4096 tokens of 4 heads on Workstation GPU with 99 KB.", "* warps       "})
         EXPECT_TRUE(contains(explained.output, said)) << said << "\n" << explained.output;
     EXPECT_TRUE(contains(emitted.output, "#include \"cuda/warpgroup/kernel.h\"")) << emitted.output.substr(0, 1000);
-    EXPECT_TRUE(contains(unknown.output, "on: expected a100, h200, rtx4090, workstation, or a file")) << unknown.output;
+    EXPECT_TRUE(contains(unknown.output, "on: expected a100, b200, h200, rtx4090, rtx5090, workstation, or a file"))
+        << unknown.output;
     EXPECT_TRUE(contains(nowhere.output, "FORGE_FACTS: expected a folder with facts of GPUs, got")) << nowhere.output;
 }
 

@@ -149,7 +149,7 @@ class PipelineTarget : public Target {
         CompileOptions options = random_options(def, dice);
         try {
             if (dice.one_in(3)) return on_cpu(def, options);
-            options.device = "cuda", options.on = dice.one_of({"h200", "h200", "a100", "rtx4090"});
+            options.device = "cuda", options.on = dice.one_of({"h200", "h200", "a100", "rtx4090", "rtx5090"});
             options.strategy = kStrategies[dice.below(std::size(kStrategies))];
             options.engine = dice.one_of({"auto", "auto", "portable", "warp-groups"});
             if (dice.one_in(4)) {

@@ -170,7 +170,8 @@ def test_looking_inside_for_a_gpu_that_is_not_there():
     compiled = attn.compile(on="rtx4090", K=64, V=64)
     assert compiled.info["on"] == "rtx4090" and compiled.info["arch"] == "sm_89"
     with pytest.raises(
-        forge.RuntimeError, match="on: expected a100, h200, rtx4090, or a file with the facts of a GPU, got 'h300'"
+        forge.RuntimeError,
+        match="on: expected a100, b200, h200, rtx4090, rtx5090, or a file with the facts of a GPU, got 'h300'",
     ):
         attn.explain(on="h300")
     try:

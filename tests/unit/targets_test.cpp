@@ -66,9 +66,12 @@ TEST(Targets, HaveAScheduleOrAReason) {
 
 TEST(Targets, PortableSchedulesGoByTimeAndMemory) {
     const Chosen program = of("gated_delta_net");
-    const plan::Schedule many = program.on(about("a100", 4096, 32)).schedule,
-                         few = program.on(about("a100", 4096, 4)).schedule,
-                         far_too_long = program.on(about("a100", 1 << 20, 32)).schedule;
+    const auto portable = [&](std::int64_t tokens, std::int64_t heads) {
+        Question question = about("a100", tokens, heads);
+        question.wishes.engine = Engine::Tiles;
+        return program.on(question).schedule;
+    };
+    const plan::Schedule many = portable(4096, 32), few = portable(4096, 4), far_too_long = portable(1 << 20, 32);
     EXPECT_EQ(many.strategy, Strategy::Fused);
     EXPECT_FALSE(many.tile_chunks) << "scores and inverses are made once per chunk";
     EXPECT_GT(many.tiles, 1);

@@ -243,7 +243,8 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
 
 Schedule with_segments(Schedule s, std::int64_t segments, bool pay, Summaries which, const ir::Function& program,
                        const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes) {
-    const bool in_segments = pay && (which == Summaries::Any || cheap_summaries(program));
+    const bool in_segments =
+        pay && (cheap_summaries(program) || (which == Summaries::Any && joined_by_matrices(program)));
     s.strategy = wishes.strategy.value_or(in_segments ? Strategy::Segmented : Strategy::OnePass);
     if (s.strategy != Strategy::Segmented) return s;
     s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
