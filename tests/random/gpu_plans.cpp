@@ -117,13 +117,13 @@ bool is_not_affine(const CompileError& error) {
     return what.find("is not affine") != std::string::npos || what.find("is coupled with other") != std::string::npos;
 }
 
-/// A plan, unless the strategy cannot be had for states that are not affine.
+/// A plan, unless the strategy, which was asked for, cannot be had for states that are not affine.
 template <class Make>
-std::optional<GpuPlan> unless_not_affine(Make&& make) {
+std::optional<GpuPlan> unless_not_affine(bool asked, Make&& make) {
     try {
         return make();
     } catch (const CompileError& error) {
-        if (!is_not_affine(error)) throw;
+        if (!asked || !is_not_affine(error)) throw;
         return std::nullopt;
     }
 }
@@ -145,7 +145,7 @@ std::optional<GpuPlan> warp_groups_plan(Subject& s, const std::string& name, Tal
         const Target gpus[] = {kA100, kAda, kH200};
         gpu = gpus[s.d.pick(name + ".gpu", {2, 2, 1})];
     }
-    return unless_not_affine([&]() -> std::optional<GpuPlan> {
+    return unless_not_affine(wishes.strategy.has_value(), [&]() -> std::optional<GpuPlan> {
         try {
             const plan::Schedule schedule =
                 target::fit_warp_groups(typed.def, typed.program, typed.sizes, memory_of(gpu), wishes);
@@ -215,7 +215,7 @@ std::optional<GpuPlan> portable_plan(Subject& s, const std::string& name, const 
         if (is_half(s.program.dtype) && s.d.flip(name + ".half_states", 0.5)) wishes.state_dtype = s.program.dtype;
     }
     const bool keeps = typed.keep_states(s.d, name), holds = wishes.chunk == 1;
-    return unless_not_affine([&]() -> std::optional<GpuPlan> {
+    return unless_not_affine(wishes.strategy.has_value(), [&]() -> std::optional<GpuPlan> {
         plan::Schedule schedule =
             s.d.flip(name + ".chosen", 0.2)
                 ? chosen(typed, wishes)
