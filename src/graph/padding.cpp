@@ -21,8 +21,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// What a value may be behind the axis's end, or everywhere if it has no such axis.
 struct Range {
     double least = -kInfinity, most = kInfinity;
-    bool scaled = false;  ///< zeros times numbers that may be infinite, where the program's own results are
-    bool wild = false;    ///< it may be no number
+    bool scaled = false;    ///< zeros times numbers that may be infinite, where the program's own results are
+    bool wild = false;      ///< it may be no number
+    bool infinite = false;  ///< it may be infinite where no number of the program is: what is no maximum stands there
 
     [[nodiscard]] bool is_zero() const { return least == 0 && most == 0 && !wild; }
     [[nodiscard]] bool is_lowest() const { return most == -kInfinity && !wild; }
@@ -36,11 +37,14 @@ constexpr Range kZero{0, 0}, kUnit{0, 1}, kZeroScaled{0, 0, true}, kLowestRange{
     kWild{-kInfinity, kInfinity, false, true};
 
 Range hull(const Range& a, const Range& b) {
-    return {std::min(a.least, b.least), std::max(a.most, b.most), a.scaled || b.scaled, a.wild || b.wild};
+    return {std::min(a.least, b.least), std::max(a.most, b.most), a.scaled || b.scaled, a.wild || b.wild,
+            a.infinite || b.infinite};
 }
 
 /// Of sums of any number of such numbers.
-Range summed(const Range& x) { return {x.least < 0 ? -kInfinity : 0, x.most > 0 ? kInfinity : 0, x.scaled}; }
+Range summed(const Range& x) {
+    return {x.least < 0 ? -kInfinity : 0, x.most > 0 ? kInfinity : 0, x.scaled, false, x.infinite};
+}
 
 double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
@@ -123,6 +127,20 @@ std::optional<Range> binary(Opcode code, const Range& a, const Range& b) {
 bool may_be_undefined(Opcode code, const Range& a, const Range& b) {
     if (code == Opcode::Mul) return (a.has_zero() && !b.is_bounded()) || (b.has_zero() && !a.is_bounded());
     return code == Opcode::Div && ((a.has_zero() && b.has_zero()) || (!a.is_bounded() && !b.is_bounded()));
+}
+
+/// Whether an infinity that stands behind the end, and not in the program, may pass through.
+bool stays_infinite(Opcode code, const Range& a, const Range& b) {
+    if (code == Opcode::Maximum)
+        return (a.infinite && b.infinite) || (a.infinite && a.most > 0) || (b.infinite && b.most > 0);
+    if (code == Opcode::Minimum)
+        return (a.infinite && b.infinite) || (a.infinite && a.least < 0) || (b.infinite && b.least < 0);
+    return a.infinite || b.infinite;
+}
+/// … or become no number: beside another one, or multiplied by what may be zero.
+bool is_spoilt_by_infinity(Opcode code, const Range& a, const Range& b) {
+    if (code == Opcode::Mul) return (a.infinite && b.has_zero()) || (b.infinite && a.has_zero());
+    return a.infinite && b.infinite && (code == Opcode::Add || code == Opcode::Sub || code == Opcode::Div);
 }
 
 class Padding {
@@ -220,7 +238,8 @@ class Padding {
 
     [[nodiscard]] std::optional<Range> leaf(ValueId v) const {
         const Op& op = fn_.op(v);
-        if (op.code == Opcode::Constant) return Range{op.attrs.value, op.attrs.value};
+        if (op.code == Opcode::Constant)
+            return Range{op.attrs.value, op.attrs.value, false, false, std::isinf(op.attrs.value)};
         if (op.code != Opcode::Param || op.type.rank() > 2) return std::nullopt;
         if (op.attrs.role == Role::Mask) return kUnit;
         return has_axis(v) ? kZero : Range{};
@@ -241,11 +260,14 @@ class Padding {
             Range range =
                 linear == Linear::Same ? at(op.args[0]) : unary(op.code, at(op.args[0]), !has_axis(v)).value_or(kWild);
             range.scaled = scaled;
+            range.infinite = at(op.args[0]).infinite && !range.is_bounded();
             return range;
         }
         const bool zero = op.code == Opcode::Div && !has_axis(op.args[1]) && at(op.args[0]).is_zero();
         Range range = zero ? kZero : binary(op.code, at(op.args[0]), at(op.args[1])).value_or(kWild);
         range.scaled = scaled || may_be_undefined(op.code, at(op.args[0]), at(op.args[1]));
+        range.infinite = stays_infinite(op.code, at(op.args[0]), at(op.args[1])) && !range.is_bounded();
+        range.wild = range.wild || is_spoilt_by_infinity(op.code, at(op.args[0]), at(op.args[1]));
         return range;
     }
 
@@ -303,14 +325,18 @@ class Padding {
         const ValueId a = op.args[0], b = op.args[1];
         const int inner_a = op.attrs.trans_a ? 0 : 1, inner_b = op.attrs.trans_b ? 1 : 0;
         const bool zero_a = has_axis(a) && at(a).is_zero(), zero_b = has_axis(b) && at(b).is_zero();
-        if (is_axis(a, inner_a) && !(zero_a && !at(b).wild) && !(zero_b && !at(a).wild)) return std::nullopt;
+        if (is_axis(a, inner_a) && !(zero_a && multiplies_zeros(b)) && !(zero_b && multiplies_zeros(a)))
+            return std::nullopt;
         Range sum;  // rows behind the end are zeros, and so are columns
+        sum.infinite = at(a).infinite || at(b).infinite;
         if ((!is_axis(a, 1 - inner_a) || zero_a) && (!is_axis(b, 1 - inner_b) || zero_b) && has_axis(v))
             sum = kZeroScaled;
         if (op.args.size() < 3) return sum;
         const Range& c = at(op.args[2]);
-        return Range{sum.least + c.least, sum.most + c.most, sum.scaled || c.scaled};
+        return Range{sum.least + c.least, sum.most + c.most, sum.scaled || c.scaled, false, sum.infinite || c.infinite};
     }
+    /// Whether zeros times what it may be are zeros.
+    [[nodiscard]] bool multiplies_zeros(ValueId v) const { return !at(v).wild && !at(v).infinite; }
 
     /// Sums that have the axis, or are taken over it, of zeros; gates, the last operand, let nothing grow.
     [[nodiscard]] std::optional<Range> weighted(ValueId v) const {
@@ -319,7 +345,9 @@ class Padding {
         const bool matrix = op.code == Opcode::DecayMatmul;
         if ((!matrix && op.code != Opcode::DecayApply) || is_axis(op.args[1], 0)) return std::nullopt;
         const Range &x = at(op.args[0]), &y = at(op.args[1]), &gates = at(op.args[2]);
-        if (gates.most > 0 || gates.scaled || x.wild || y.wild || gates.wild) return std::nullopt;
+        if (gates.most > 0 || gates.scaled || !multiplies_zeros(op.args[0]) || !multiplies_zeros(op.args[1]) ||
+            gates.wild)
+            return std::nullopt;
         if (matrix) return x.is_zero() || y.is_zero() ? std::optional(Range{}) : std::nullopt;
         return y.is_zero() ? std::optional(kZeroScaled) : std::nullopt;
     }

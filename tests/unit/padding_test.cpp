@@ -71,6 +71,22 @@ TEST(Padding, SpoilsWhatIsNotZeroBehindTheEnd) {
     EXPECT_EQ(spoilt("  %e: f32[C, K] = exp(%k)\n  %r: f32[C] = sum(%e) {dim=1}\n"), "sum");
 }
 
+// What is no maximum stands behind the end of all that reads it: its square would be infinite there, and is replaced.
+TEST(Padding, MultipliesNoZerosWithWhatIsNoMaximum) {
+    const std::string softmax =
+        "  %most: f32[C] = amax(%q) {dim=1}\n  %u: f32[C, 1] = unsqueeze(%most) {dim=1}\n"
+        "  %d: f32[C, K] = sub(%q, %u)\n  %e: f32[C, K] = exp(%d)\n  %a: f32[C, C] = matmul(%e, %k) {trans_b=true}\n";
+    EXPECT_EQ(replaced(softmax + "  %r: f32[C, C] = add(%a, %two)\n"), "[C, K]");
+    for (const char* square : {"mul(%q, %q)", "maximum(%q, %q)", "sub(%q, %q)"})
+        EXPECT_EQ(replaced(softmax + "  %x: f32[C, K] = " + square +
+                           "\n  %y: f32[C, C] = matmul(%x, %k) {trans_b=true}\n  %r: f32[C, C] = add(%a, %y)\n"),
+                  "[C, K][C, K]")
+            << square;
+    EXPECT_EQ(replaced(softmax + "  %x: f32[C, K] = maximum(%q, %two)\n"
+                                 "  %y: f32[C, C] = matmul(%x, %k) {trans_b=true}\n  %r: f32[C, C] = add(%a, %y)\n"),
+              "[C, K]");
+}
+
 // What may be no number stays behind the end, unless something is summed or multiplied along the axis.
 TEST(Padding, LeavesWhatIsNoNumberBehindTheEnd) {
     const std::string large = "  %x: f32[C, K] = add(%k, %b)\n  %e: f32[C, K] = exp(%x)\n";
