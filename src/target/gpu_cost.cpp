@@ -138,7 +138,17 @@ Bound longest(double memory, double matrix, double arithmetic, double latency, d
         ->second;
 }
 
+/// Whether it takes so much more memory that its time does not count.
+bool is_larger(const Takes& a, const Takes& b) {
+    constexpr double kLarge = 0x1p32, kMore = 1.5;
+    return a.bytes > kLarge && a.bytes > kMore * b.bytes;
+}
+
 }  // namespace
+
+bool Takes::better_than(const Takes& other) const {
+    return is_larger(*this, other) || is_larger(other, *this) ? bytes < other.bytes : time < other.time;
+}
 
 GpuPeaks peaks_of(const GpuFacts& gpu) {
     const Generation* found = &kGenerations[0];

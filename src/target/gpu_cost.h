@@ -30,6 +30,14 @@ CallCost counted(const plan::Plan& plan, const Problem& problem, const GpuFacts&
 /// With the prediction of the plan's engine.
 CallCost cost_on_gpu(const plan::Plan& plan, const Problem& problem, const GpuFacts& gpu);
 
+/// What a schedule is chosen by.
+struct Takes {
+    double time = 0;   ///< seconds, or others' microseconds
+    double bytes = 0;  ///< that pass between kernels
+    /// Sooner over, if it does not take much more of a GPU's memory.
+    [[nodiscard]] bool better_than(const Takes& other) const;
+};
+
 /// Says of each kernel, and of the call, what it waits for most, from the times in it.
 void find_bounds(CallCost& cost);
 

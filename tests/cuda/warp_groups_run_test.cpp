@@ -52,14 +52,15 @@ void PrintTo(const Example& e, std::ostream* out) {
 
 /// Nothing if the strategy is not for the program, or it has no kernels for warp groups.
 std::optional<plan::Plan> plan_for(const ir::Definition& def, const Example& example,
-                                   std::optional<plan::Strategy> strategy, std::int64_t tasks, std::int64_t tiles = 0) {
+                                   std::optional<plan::Strategy> strategy, std::int64_t tasks, std::int64_t tiles = 0,
+                                   plan::Engine fragments = plan::Engine::WarpGroups) {
     const ir::Function program = graph::optimize(frontend::join(def));
     const tile::Sizes sizes = check::sizes_for(def, {.sizes = example.sizes()});
     target::FitWishes wishes;
     wishes.strategy = strategy;
     wishes.expected_tasks = tasks;
     wishes.expected_tokens = 32768;
-    wishes.tiles = tiles;
+    wishes.tiles = tiles, wishes.fragments = fragments;
     try {
         return plan::make_plan(def, program, sizes, target::fit_warp_groups(def, program, sizes, kHopper, wishes));
     } catch (const plan::NotForWarpGroups&) {
@@ -205,13 +206,21 @@ double distance_of_fold(dist::detail::Fold fold, const check::Buffers& buffers, 
 /// What ranks ask for, the summaries of last segments too, whose last chunk may have few tokens: joined, those of all
 /// segments are what the call does to its states.
 TEST(SegmentsOfRanks, SumUpToTheFinalStates) {
-    for (const Example& example : {Example{"scalar_gla", BF16, 64, 64}, Example{"gated_delta_net", BF16, 64, 64},
-                                   Example{"scalar_gla", F32, 64, 64}, Example{"gated_norm", BF16, 64, 64}}) {
+    constexpr plan::Engine kGroups = plan::Engine::WarpGroups, kWarps = plan::Engine::Warps;
+    for (const auto& [example, engine] : {std::pair{Example{"scalar_gla", BF16, 64, 64}, kGroups},
+                                          {Example{"gated_delta_net", BF16, 64, 64}, kGroups},
+                                          {Example{"scalar_gla", F32, 64, 64}, kGroups},
+                                          {Example{"gated_norm", BF16, 64, 64}, kGroups},
+                                          {Example{"scalar_gla", BF16, 64, 64}, kWarps},
+                                          {Example{"gated_delta_net", BF16, 64, 64}, kWarps}}) {
         const std::string& name = example.program;
         const ir::Definition def = graph::with_phases(program_named(name).make().define());
         const plan::Plan plan =
-            plan_for(frontend::with_dtype(def, example.dtype), example, plan::Strategy::Segmented, kFewTasks).value();
-        const emulated::Program program("ranks_" + name + to_string(example.dtype), plan, [](std::string& source) {
+            plan_for(frontend::with_dtype(def, example.dtype), example, plan::Strategy::Segmented, kFewTasks, 0, engine)
+                .value();
+        const std::string folder =
+            fmt::format("ranks_{}_{}_{}", name, to_string(example.dtype), plan::to_string(engine));
+        const emulated::Program program(folder, plan, [](std::string& source) {
             const std::string flag = "call.every_summary";
             ASSERT_NE(source.find(flag), std::string::npos);
             for (std::size_t at = 0; (at = source.find(flag, at)) != std::string::npos;)

@@ -201,6 +201,8 @@ TEST(DecodeOptions, AreRefusedInWords) {
               "gla: strategy: expected one-pass, which decode has, got 'fused'; leave the option out");
     EXPECT_EQ(message({.device = "cuda", .on = "h200", .entry = "decode", .engine = "warp-groups"}),
               "gla: engine: expected portable, which decode has, got 'warp-groups'");
+    EXPECT_EQ(message({.device = "cuda", .on = "a100", .entry = "decode", .engine = "warps"}),
+              "gla: engine: expected portable, which decode has, got 'warps'");
 }
 
 }  // namespace

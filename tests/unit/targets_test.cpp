@@ -34,7 +34,8 @@ Chosen of(const std::string& variant) { return Chosen(variants::find(variant)->m
 
 TEST(Targets, TakeTheSameWhetherAllCandidatesAreLookedAtOrNot) {
     for (const auto& entry : variants::all())
-        for (const char* gpu : tests::in_turn(entry, std::vector<const char*>{"h200", "a100", "rtx4090"}, 1)) {
+        for (const char* gpu :
+             tests::in_turn(entry, std::vector<const char*>{"h200", "a100", "rtx4090", "b200", "rtx5090"}, 1)) {
             const Chosen program(entry.make().define());
             const Choice best = program.on(about(gpu)), all = program.on(about(gpu), Range::All);
             EXPECT_TRUE(same_choice(best.schedule, all.schedule)) << entry.name << " on " << gpu;
@@ -77,6 +78,8 @@ TEST(Targets, PortableSchedulesGoByTimeAndMemory) {
     EXPECT_GT(many.tiles, 1);
     EXPECT_EQ(few.strategy, Strategy::Segmented);
     EXPECT_EQ(far_too_long.strategy, Strategy::OnePass) << "which keeps no states";
+    EXPECT_EQ(program.on(about("a100", 1 << 20, 4)).schedule.strategy, Strategy::Segmented);
+    EXPECT_EQ(program.on(about("a100", 1 << 20, 32)).schedule.strategy, Strategy::OnePass) << "nor by warps";
 }
 
 TEST(Targets, ANotAffineDecayIsARefusalOfSegmentsAndNoError) {

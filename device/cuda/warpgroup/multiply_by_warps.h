@@ -102,24 +102,6 @@ FORGE_DEVICE void issue_multiply(Fragment<M, N>& d, const L& a, const R& b) {
     });
 }
 
-/// The same of a fragment that is packed piece by piece, 16 numbers of a row at a time. AGAIN: another one has packed
-/// it.
-template <class T, Acc ACC, Along B, bool AGAIN = false, int N, int K, class O>
-FORGE_DEVICE void multiply_in_pieces(Fragment<64, N>& d, const Fragment<64, K>& a, const O& b) {
-    constexpr int kPiece = 16;
-    static_assert(O::kParts == 1);
-    const detail::Blocks<O, B, false> right(b);
-    detail::begin<ACC>(d);
-#pragma unroll
-    for (int k = 0; k < K; k += kPiece) {
-        const Packed<T, 64, kPiece> piece = pack_columns<T, kPiece, AGAIN>(a, k);
-        unsigned first[1][4];
-#pragma unroll
-        for (int n = 0; n < 4; ++n) first[0][n] = detail::signed_pair<ACC>(piece.x[0][0][n]);
-        detail::multiply_step<T>(d, first, right, k, 0);
-    }
-}
-
 template <int PENDING, class... Fragments>
 FORGE_DEVICE void finish(Fragments&...) {}
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "target/gpu_cost.h"
 #include "target/hopper/group_times.h"
 #include "target/hopper/role_schedules.h"
 #include "target/hopper/scan_times.h"
@@ -38,11 +39,12 @@ Schedule cheapest(const std::vector<Schedule>& schedules, const FitSchedule& fit
     std::vector<Refusal> refused;
     std::optional<Refused> first;
     std::optional<Schedule> best;
-    double least = 0;
+    Takes least;
     for (const Schedule& tried : schedules) try {
             const Schedule fitted = fit(tried);
-            const double takes = microseconds_of(call.make_plan(fitted), call);
-            if (!best || takes < least) best = fitted, least = takes;
+            const plan::Plan plan = call.make_plan(fitted);
+            const Takes takes{microseconds_of(plan, call), spill_bytes(plan, call.problem)};
+            if (!best || takes.better_than(least)) best = fitted, least = takes;
         } catch (const Refused& why) {
             if (!first) first = why;
             refused.push_back(why.refusal());

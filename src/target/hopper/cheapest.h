@@ -19,8 +19,9 @@ struct PricedCall {
     const SharedMemory& gpu;
 };
 
-/// That of several schedules, made to fit, which takes the least. A kernel that does less, for more traffic between
-/// kernels, may fit where others do not, or hold in registers what others would spill.
+/// That of several schedules, made to fit, which takes the least: time, unless it is much memory (Takes). A kernel that
+/// does less, for more traffic between kernels, may fit where others do not, or hold in registers what others would
+/// spill.
 plan::Schedule cheapest(const std::vector<plan::Schedule>& schedules, const FitSchedule& fit, const PricedCall& call);
 
 /// Where matrices of tokens are made of states that need no others, these may come first, so that what is made of them

@@ -80,12 +80,13 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
 double added_beside(double before, double scan, double memory) { return std::max({before, scan, memory}) - before; }
 
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, const SharedMemory& gpu) {
+    const double bandwidth = gpu.bytes_per_microsecond > 0 ? gpu.bytes_per_microsecond : kH200.bytes_per_microsecond;
     double sum = 0, before = 0, memory_before = 0;
     std::int64_t tasks_before = 0;
     for (const plan::Kernel& kernel : plan.kernels) {
         const bool chunks = kernel.graph.loop == plan::Loop::Chunks;
         const std::int64_t tasks = extent(plan, kernel, problem).tasks;
-        const double memory = bytes_of_hops(plan, kernel, problem) / gpu.bytes_per_microsecond;
+        const double memory = bytes_of_hops(plan, kernel, problem) / bandwidth;
         double work = kH200.kernel;  // of the portable library: one that joins segments
         if (plan::has_fragments(kernel.engine) && chunks)
             work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),

@@ -241,10 +241,10 @@ std::optional<Schedule> in_matrix_segments(Schedule s, const plan::Plan& one_pas
 
 }  // namespace
 
-Schedule with_segments(Schedule s, std::int64_t segments, bool pay, Summaries which, const ir::Function& program,
+Schedule with_segments(Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
                        const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes) {
     const bool in_segments =
-        pay && (cheap_summaries(program) || (which == Summaries::Any && joined_by_matrices(program)));
+        pay && (cheap_summaries(program) || (s.engine == plan::Engine::Warps && joined_by_matrices(program)));
     s.strategy = wishes.strategy.value_or(in_segments ? Strategy::Segmented : Strategy::OnePass);
     if (s.strategy != Strategy::Segmented) return s;
     s.segments = wishes.segments ? wishes.segments : std::max<std::int64_t>(2, segments);
@@ -317,7 +317,7 @@ Schedule by_roles(const Schedule& s, const ir::Definition& definition, const ir:
     times.summaries = joined_at_start(rest, held) ? summaries_of(chunks, tasks, segments, memory.multiprocessors) : 0;
     // Work ahead fills the GPU; two segments shorten what is left too little.
     const bool pay = segments > (s.share ? 2 : 1) && times.pay();
-    const Schedule tried = with_segments(s, segments, pay, Summaries::Cheap, rest, held, memory, wishes);
+    const Schedule tried = with_segments(s, segments, pay, rest, held, memory, wishes);
     const auto fit = [&](const Schedule& wanted) {
         const bool joined_apart = wanted.strategy == Strategy::Segmented && wanted.summaries == 0;
         return joined_apart ? with_summaries(wanted, memory, definition, make_plan)

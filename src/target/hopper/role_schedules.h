@@ -13,12 +13,10 @@ constexpr std::int64_t kTasksPerProcessor = 2;      ///< that hide each other's 
 constexpr std::int64_t kLeastChunks = 16;           ///< of a segment that is worth its summary
 constexpr std::int64_t kLeastChunksOfMatrices = 8;  ///< … with a matrix for transition
 
-/// Of segments: without products of transitions, or any.
-enum class Summaries : std::uint8_t { Cheap, Any };
-/// With segments if these pay and their summaries are such, and what joins them.
-plan::Schedule with_segments(plan::Schedule s, std::int64_t segments, bool pay, Summaries which,
-                             const ir::Function& program, const tile::Sizes& held, const SharedMemory& memory,
-                             const FitWishes& wishes);
+/// With segments if these pay, and what joins them. Of transitions that are matrices only where warps multiply, whose
+/// segments are then priced beside other strategies.
+plan::Schedule with_segments(plan::Schedule s, std::int64_t segments, bool pay, const ir::Function& program,
+                             const tile::Sizes& held, const SharedMemory& memory, const FitWishes& wishes);
 
 /// The states that a scan of their own had better carry ahead of all else, of a backward pass of those that are made on
 /// the way there: what the tokens are turned by, say, so that scans of the others find keys that are turned.

@@ -3,6 +3,7 @@
 
 #include "emit/cuda/emit_cuda.h"
 #include "graph/transition.h"
+#include "target/gpu_cost.h"
 #include "target/gpu_target.h"
 #include "target/hopper/scan_times.h"
 #include "target/hopper/warp_groups.h"
@@ -17,8 +18,6 @@ using plan::Strategy;
 constexpr int kHopper = 9;  ///< major compute capability
 /// Of shared memory, where there is little: two floats per thread for device functions, and what aligning tiles takes.
 constexpr std::int64_t kNotForTiles = 2 * 1024;
-/// Of a memory's bandwidth, what kernels reach on an H200.
-constexpr double kReached = 0.854;
 
 /// Adds what the model says from which the number of segments follows. It knows scans, each alone on a multiprocessor,
 /// that make all themselves.
@@ -49,31 +48,35 @@ Schedule fit(const ir::Definition& definition, const ir::Function& program, cons
     SharedMemory memory = shared_memory_of(gpu, kGroupThreads);
     if (ENGINE == Engine::Warps) {
         memory.bytes = gpu.shared_bytes - kNotForTiles;
-        memory.bytes_per_microsecond = kReached * gpu.memory_bandwidth * 1e-6;
+        memory.bytes_per_microsecond = 1e-6 * peaks_of(gpu).memory;
     }
     return fit_warp_groups(definition, program, question.problem.sizes, memory, these);
+}
+
+template <Engine ENGINE>
+std::vector<Candidate> candidates(const ir::Definition& definition, const ir::Function& program,
+                                  const Question& question, Range range) {
+    const bool by_groups = ENGINE == Engine::WarpGroups, all = range == Range::All;
+    auto found = tried(by_groups ? warp_groups_target() : warps_target(), fit<ENGINE>, definition, program, question,
+                       all ? placements(question.wishes) : std::vector<Wishes>());
+    if (by_groups && all)
+        for (Candidate& c : found) estimate(c, definition, program, question);
+    return found;
 }
 
 }  // namespace
 
 const Target& warp_groups_target() {
-    static const Target kTarget = {
-        "warp-groups",
-        "chunks of 64 tokens on Hopper's warp-group matrix units",
-        false,
-        [](const Question& q) {
-            return q.gpu() && !q.by_token() && q.wishes.engine.value_or(Engine::WarpGroups) == Engine::WarpGroups;
-        },
-        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
-            const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
-            auto found =
-                tried(warp_groups_target(), fit<Engine::WarpGroups>, definition, program, question, variations);
-            if (range == Range::All)
-                for (Candidate& c : found) estimate(c, definition, program, question);
-            return found;
-        },
-        emit::emit_cuda,
-        ".cu"};
+    static const Target kTarget = {"warp-groups",
+                                   "chunks of 64 tokens on Hopper's warp-group matrix units",
+                                   false,
+                                   [](const Question& q) {
+                                       return q.gpu() && !q.by_token() &&
+                                              q.wishes.engine.value_or(Engine::WarpGroups) == Engine::WarpGroups;
+                                   },
+                                   candidates<Engine::WarpGroups>,
+                                   emit::emit_cuda,
+                                   ".cu"};
     return kTarget;
 }
 
@@ -87,10 +90,7 @@ const Target& warps_target() {
             return q.gpu() && !q.by_token() &&
                    (q.wishes.engine ? q.wishes.engine == Engine::Warps : q.gpu()->major != kHopper);
         },
-        [](const ir::Definition& definition, const ir::Function& program, const Question& question, Range range) {
-            const auto variations = range == Range::All ? placements(question.wishes) : std::vector<Wishes>();
-            return tried(warps_target(), fit<Engine::Warps>, definition, program, question, variations);
-        },
+        candidates<Engine::Warps>,
         emit::emit_cuda,
         ".cu"};
     return kTarget;

@@ -262,8 +262,7 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
             return way.late ? with_one_group_or_late(tried, memory, two_tasks, make_plan)
                             : with_one_group(tried, memory, two_tasks, make_plan);
         };
-        const Summaries which = s.engine == plan::Engine::Warps ? Summaries::Any : Summaries::Cheap;
-        s = with_segments(s, segments, segments >= kLeastSegments, which, program, held, memory, wishes);
+        s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
         if (wishes.strategy) return by_strategy(s);
         const PricedCall call{make_plan, expected(sizes, wishes), memory};
@@ -409,8 +408,12 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
         return microseconds_of_groups(plan_within_limits(definition, program, sizes, s), expected(sizes, wishes),
                                       memory);
     };
-    const Schedule other = in_turn({ways.begin() + 1, ways.end()});
-    return takes(other) < kMuchLess * takes(found) ? other : found;
+    try {
+        Schedule other = in_turn({ways.begin() + 1, ways.end()});
+        if (takes(other) < kMuchLess * takes(found)) return other;
+    } catch (const Refused&) {  // then it stays as it is
+    }
+    return found;
 }
 
 }  // namespace forge::target

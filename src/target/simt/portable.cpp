@@ -43,19 +43,8 @@ class Cheapest {
     struct Found {
         Schedule schedule;
         FitWishes wishes;
-        double seconds = 0;
-        double bytes = 0;  ///< that pass between kernels
+        Takes takes = {};
         bool far = false;  ///< some tiles lie in global memory
-
-        /// Faster, if it does not take much more of a GPU's memory.
-        [[nodiscard]] bool better_than(const Found& other) const {
-            if (is_larger_than(other) || other.is_larger_than(*this)) return bytes < other.bytes;
-            return seconds < other.seconds;
-        }
-        [[nodiscard]] bool is_larger_than(const Found& other) const {
-            constexpr double kLarge = 0x1p32, kMore = 1.5;
-            return bytes > kLarge && bytes > kMore * other.bytes;
-        }
     };
 
     [[nodiscard]] std::vector<std::optional<Strategy>> strategies() const {
@@ -78,12 +67,13 @@ class Cheapest {
             const std::int64_t tasks = asked_.expected_tasks * (asked_.expected_tokens / chunk);
             if (!found || found->far || tasks < question_.gpu()->multiprocessors) {
                 wishes.tile_chunks = true;
-                if (std::optional<Found> tiled = consider(wishes); tiled && (!found || tiled->better_than(*found)))
+                if (std::optional<Found> tiled = consider(wishes);
+                    tiled && (!found || tiled->takes.better_than(found->takes)))
                     found = tiled;
             }
             if (!found) continue;
-            if (least && found->seconds > *least && !found->far) break;
-            least = std::min(least.value_or(found->seconds), found->seconds);
+            if (least && found->takes.time > *least && !found->far) break;
+            least = std::min(least.value_or(found->takes.time), found->takes.time);
         }
     }
 
@@ -92,10 +82,10 @@ class Cheapest {
             Found found{fit(wishes), wishes};
             const plan::Plan plan = plan::make_plan(definition_, program_, question_.problem.sizes, found.schedule);
             const CallCost cost = cost_on_gpu(plan, question_.problem, *question_.gpu());
-            found.seconds = cost.seconds, found.bytes = cost.workspace_bytes;
+            found.takes = {cost.seconds, cost.workspace_bytes};
             found.far = std::any_of(plan.kernels.begin(), plan.kernels.end(),
                                     [](const plan::Kernel& k) { return k.tiles.far_floats > 0; });
-            if (!best_ || found.better_than(*best_)) best_ = found;
+            if (!best_ || found.takes.better_than(best_->takes)) best_ = found;
             return found;
         } catch (const Refused&) {
         } catch (const RuntimeError&) {  // a strategy that the program cannot have

@@ -16,7 +16,7 @@ struct SharedMemory {
     int multiprocessors = 108;
     std::int64_t all_bytes = 0;  ///< … where nothing but tiles lies in shared memory; 0: no more than `bytes`
     std::int64_t processor_bytes = tile::kProcessorBytes;  ///< what a multiprocessor's blocks have together
-    double bytes_per_microsecond = 4.2e6;  ///< from and to global memory, as kernels reach it on an H200
+    double bytes_per_microsecond = 0;                      ///< from and to global memory; 0: an H200's
 };
 
 struct FitWishes {
