@@ -6,7 +6,7 @@ namespace forge::emit {
 
 ir::ValueId Context::carried_param(const ir::Result& r) const {
     for (ir::ValueId v = 0; v < fn.size(); ++v)
-        if (is_param(v, r.role) && fn.op(v).attrs.name == r.name) return v;
+        if (is_param(v, r.role) && fn.op(v).attrs.name == r.name && fn.op(v).attrs.at == r.at) return v;
     return ir::kNoValue;
 }
 

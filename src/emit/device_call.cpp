@@ -268,8 +268,10 @@ class DeviceCall {
             return out_.line("linear_scan_{}<{}, {}, {}, {}, {}, {}>({}, {}, {});", reverse ? "reverse" : "forward",
                              size_of(op_.type, 0), flat_columns(v_), stride(op_.args[0], 0), stride(op_.args[1], 0),
                              stride(v_, 0), exclusive, pointer(0), pointer(1), result_);
-        out_.line("linear_scan<{}, {}, {}, {}, {}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
-                  stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), pointer(0), pointer(1), result_);
+        const bool alike = op_.type.rank() == 2 && stride(op_.args[0], 1) == 0;  // a row's factors
+        out_.line("linear_scan<{}, {}, {}, {}, {}{}>({}, {}, {});", size_of(op_.type, 0), flat_columns(v_),
+                  stride(op_.args[0], 0), stride(op_.args[1], 0), stride(v_, 0), alike ? ", 0" : "", pointer(0),
+                  pointer(1), result_);
     }
 
     void decay_mask() {

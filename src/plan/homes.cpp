@@ -196,9 +196,36 @@ void Homes::find_tiles(const std::vector<Slice>& marks) {
                             ir::is_matmul(op.code) || op.code == Opcode::Copy;
         if (!simple && has_axis(op.type, tile_axis_)) functions.push_back(v);
     }
-    const auto follows = ir::depends_on(program_, functions);
+    const auto follows = ir::depends_on(program_, functions), operands = functions_for_products(marks);
     for (std::size_t i = 0; i < homes_.size(); ++i)
-        if (follows[i] && marks[i] == Slice::StateFree && is_one_of(scans_, homes_[i])) homes_[i] = tiles_;
+        if ((follows[i] || operands[i]) && marks[i] == Slice::StateFree && is_one_of(scans_, homes_[i]))
+            homes_[i] = tiles_;
+}
+
+std::vector<bool> Homes::functions_for_products(const std::vector<Slice>& marks) const {
+    const auto users = ir::users_of(program_);
+    const auto results = ir::result_uses(program_);
+    std::vector<bool> multiplied(program_.ops.size()), found(program_.ops.size());
+    for (ValueId v = program_.size() - 1; v >= 0; --v) {
+        const auto i = static_cast<std::size_t>(v);
+        const Op& op = program_.op(v);
+        const auto suits = [&](ValueId u) -> bool {
+            const Op& user = program_.op(u);
+            if (ir::is_matmul(user.code)) return user.args[0] == v || user.args[1] == v;
+            return multiplied[static_cast<std::size_t>(u)];
+        };
+        multiplied[i] = (ir::is_elementwise(op.code) || op.code == Opcode::Copy) && op.type.rank() == 2 &&
+                        has_axis(op.type, tile_axis_) && marks[i] == Slice::StateFree && results[i] == 0 &&
+                        std::all_of(users[i].begin(), users[i].end(), suits);
+    }
+    for (ValueId v = 0; v < program_.size(); ++v) {
+        const auto i = static_cast<std::size_t>(v);
+        const Op& op = program_.op(v);
+        const auto is_function = [&](ValueId a) { return found[static_cast<std::size_t>(a)]; };
+        found[i] =
+            multiplied[i] && (!ir::cost(op.code).again || std::any_of(op.args.begin(), op.args.end(), is_function));
+    }
+    return found;
 }
 
 template <class Place>

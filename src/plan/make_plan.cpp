@@ -113,7 +113,8 @@ class Planning {
         if (s.epilogue && !graph::epilogue(program, s.tile_axis)) refuse(Reason::NoValueAxis);  // of this form of it
         std::vector<KernelGraph> kernels =
             place(program, s.strategy, share ? s.tile_axis : "",
-                  {again, s.summaries > 0, s.transition_columns, share && tiled() && s.tile_chunks,
+                  {again, s.summaries > 0, s.transition_columns,
+                   share && tiled() && s.tile_chunks && !s.whole.contains(program.name + "_outputs"),
                    s.has_fragments() && s.split.empty(), s.outputs_axis, s.tiles_ahead, s.early, s.trailing, s.between,
                    s.scans_apart, s.epilogue ? s.tile_axis : "", s.is_relay()});
         kernels = with_halves(std::move(kernels), s.halved);
@@ -221,8 +222,9 @@ class Planning {
         const Schedule& s = plan_.schedule;
         const bool by_columns = s.transition_columns && (graph.transition_columns || graph.loop == Loop::Carries);
         graph.tiled = by_columns || !graph.own_axis.empty() ||
-                      (tiled() && (graph.tiled || (s.tile_chunks && has_axis(graph.fn, s.tile_axis) &&
-                                                   graph::is_parallel(graph.fn, s.tile_axis))));
+                      (tiled() &&
+                       (graph.tiled || (s.tile_chunks && !s.whole.contains(graph.name) &&
+                                        has_axis(graph.fn, s.tile_axis) && graph::is_parallel(graph.fn, s.tile_axis))));
         const Cut cut = cut_of(graph);
         if (cut.count > 1 && !by_columns) refuse_sums_of_parts(graph.fn, cut.axis);
         if (cut.count > 1 && cut.axis == s.tile_axis) refuse_parts_of_rows(graph);

@@ -200,10 +200,32 @@ bool cuts_outputs(const Function& program, const std::string& axis) {
     });
 }
 
+namespace {
+
+/// With the work of tiles ahead of what they share, if it reads nothing of that, which may then run beside the scan.
+void put_tiles_first(std::vector<KernelGraph>& kernels, const Function& program) {
+    const auto named = [&](const char* stage) {
+        return std::find_if(kernels.begin(), kernels.end(), [&](const KernelGraph& kernel) {
+            return kernel.name == fmt::format("{}_{}", program.name, stage);
+        });
+    };
+    const auto tiles = named("tiles"), shared = named("shared");
+    if (tiles == kernels.end() || shared == kernels.end() || shared + 1 != tiles) return;
+    const auto is_read = [&](const ir::Result& made) {
+        return std::any_of(tiles->fn.ops.begin(), tiles->fn.ops.end(), [&](const Op& op) {
+            return op.code == Opcode::Param && op.attrs.role == Role::Spill && op.attrs.name == made.name;
+        });
+    };
+    if (std::none_of(shared->fn.results.begin(), shared->fn.results.end(), is_read)) std::iter_swap(shared, tiles);
+}
+
+}  // namespace
+
 std::vector<KernelGraph> place(const Function& program, Strategy strategy, const std::string& tile_axis,
                                const PlaceRules& rules) {
     if (strategy == Strategy::Segmented && graph::has_saved_states(program)) refuse_segments(program);
     std::vector<KernelGraph> kernels = Placement(program, strategy, tile_axis, rules).kernels();
+    if (rules.tiles_ahead) put_tiles_first(kernels, program);
     if (strategy != Strategy::Segmented) return kernels;
     const std::string name = program.name;
     const auto scan =  // what was made ahead, summaries read as it does

@@ -46,8 +46,8 @@ struct PlaceRules {
     /// Where outputs have a kernel of their own, it takes parts of this axis, and one before it, the joint kernel,
     /// makes what sums over the axis, and whatever else lacks it; empty: there is one kernel, of the whole.
     std::string outputs_axis = {};
-    /// What of the axis needs no state, but scans or decays along tokens, is made by a kernel of single chunks and
-    /// parts of the axis, ahead of the scan.
+    /// What of the axis needs no state, but scans or decays along tokens, or dear functions, is made by a kernel of
+    /// single chunks and parts of the axis, ahead of the scan.
     bool tiles_ahead = false;
     /// States that a scan of their own carries before all else (graph/early_states.h); what they add is made for all
     /// chunks at once before.

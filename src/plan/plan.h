@@ -68,6 +68,7 @@ struct Schedule {
     bool wide_late = false, all_late = false;
     std::set<std::string> split;  ///< warp groups: kernels of single chunks whose long axes are split (tile/split.h)
     std::set<std::string> halved = {};  ///< … that are two (plan/halves.h)
+    std::set<std::string> whole = {};   ///< … that have all of tile_axis, tile_chunks or not
     int operand_parts = 1;  ///< warp groups: bf16 parts of operands; several where all inputs are of 32 bits
     /// … whose matrices pass between kernels as floats, which each reader splits, rather than in their parts. What no
     /// product multiplies always does.

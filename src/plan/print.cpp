@@ -66,6 +66,7 @@ std::string to_string(const Schedule& s) {
     if (s.wide_late) text += s.all_late ? ", all wide inputs as chunks begin" : ", wide inputs as chunks begin";
     if (!s.outputs_axis.empty()) text += fmt::format(", outputs by parts of {}", forge::to_string(Dim(s.outputs_axis)));
     if (!s.halved.empty()) text += fmt::format(", two kernels for {}", fmt::join(s.halved, ", "));
+    if (!s.whole.empty()) text += fmt::format(", all tiles in one task of {}", fmt::join(s.whole, ", "));
     if (!s.split.empty()) text += fmt::format(", axes split in {}", fmt::join(s.split, ", "));
     if (s.holds_states)
         text += fmt::format(", states in the registers of {} threads{}, {} blocks per multiprocessor", s.block_threads,

@@ -31,7 +31,8 @@ class Arrivals {
     Arrived run(bool split) {
         find_inputs();
         find_held();
-        const bool two = most_held() <= two_tasks_ || divide(two_tasks_);
+        bool two = most_held() <= two_tasks_ || divide(two_tasks_);
+        if (const std::int64_t room = two_tasks_ + kFew - kFewest; !two && divide(room)) two = true, two_tasks_ = room;
         if (!two && split && most_held() > one_task_) divide(one_task_);
         std::stable_sort(inputs_.begin(), inputs_.end(), [](const In& a, const In& b) { return a.at < b.at; });
         const std::int64_t most = std::max(two_tasks_, most_held());
@@ -46,6 +47,7 @@ class Arrivals {
 
   private:
     static constexpr std::int64_t kFew = 14 * 256,  ///< floats of a task's vectors, addresses, and gaps
+        kFewest = 6 * 256,                          ///< … where there are hardly any
         kMostOfOne = std::int64_t{168} * 256;       ///< what one task may fill, however much there is
     /// What is read by `users`, from `at` on, up to `last`; the operations that they are part of.
     struct In {

@@ -103,7 +103,10 @@ class Copies {
         if (operand_form(v, i, v) == Space::Operand) return false;        // a copy is made, whatever it is made of
         if (forms_[op.args[i]] == Space::Reg) return true;
         if (forms_[op.args[i]] != Space::Tile || !ir::is_view(from.code)) return false;
-        return !contiguous_rows(from.type, eventual_layout(fn_, op.args[i], kFragmentRules));
+        const Layout layout = eventual_layout(fn_, op.args[i], kFragmentRules);
+        const bool alike = op.type.rank() == 2 && layout.strides.size() == 2 && layout.strides[1] == 0;
+        if (op.code == Opcode::LinearScan && i == 0 && alike && !op.attrs.reverse && !op.attrs.exclusive) return false;
+        return !contiguous_rows(from.type, layout);
     }
 
     /// `reader`: in whose loop the value stands, or itself.

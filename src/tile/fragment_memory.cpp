@@ -326,7 +326,8 @@ class Memory {
 
     /// Whether each element is written by the thread that has read the same of an operand last.
     [[nodiscard]] static bool is_made_in_place(const Op& op) {
-        const bool down_columns = op.code == Opcode::Cumsum && op.attrs.dim == 0;  // a thread has a column
+        const bool scan = op.code == Opcode::LinearScan && !op.attrs.reverse && op.type.rank() == 2,
+                   down_columns = (op.code == Opcode::Cumsum || scan) && op.attrs.dim == 0;  // a thread has a column
         return ir::is_elementwise(op.code) || down_columns || op.code == Opcode::DecayRows;
     }
 

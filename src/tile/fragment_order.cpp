@@ -100,24 +100,36 @@ class Overlapping {
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
 
-    /// The copies of carried states, and then, as long as there is one, what alone still follows from some state: it
-    /// may have the registers.
+    /// The copies of carried states, and then what follows from them, each time from the state from which the least
+    /// still does: the last that follows from a state may have its registers.
     void take_copies_and_heirs() {
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (copies_carried(v)) take_with_operands(v);
         std::map<ValueId, std::vector<ValueId>> heirs;  // of each state
         for (ValueId v = 0; v < fn_.size(); ++v)
-            if (!taken_[index(v)] && from_carried(v))
+            if (!taken_[index(v)] && is_heir(v))
                 for (const ValueId t : tiles_read_by(fn_, v))
                     if (is_carried_fragment(t)) heirs[t].push_back(v);
-        while (true) {
-            const auto one =
-                std::find_if(heirs.begin(), heirs.end(), [](const auto& h) { return h.second.size() == 1; });
-            if (one == heirs.end()) return;
-            const ValueId heir = one->second[0];
+        while (!heirs.empty()) {
+            const auto fewest = std::min_element(heirs.begin(), heirs.end(), [](const auto& a, const auto& b) {
+                return a.second.size() < b.second.size();
+            });
+            const ValueId heir = fewest->second[0];
             take_with_operands(heir);
             for (auto& [state, values] : heirs) std::erase(values, heir);
+            std::erase_if(heirs, [](const auto& h) { return h.second.empty(); });
         }
+    }
+    /// Follows from carried fragments, vectors, and matrices that are loaded for it.
+    [[nodiscard]] bool is_heir(ValueId v) const {
+        const auto is_there = [&](ValueId t) {
+            const Op& op = fn_.op(t);
+            return op.code == Opcode::Param || (op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param);
+        };
+        const auto read = tiles_read_by(fn_, v);
+        return ir::is_elementwise(fn_.op(v).code) && is_fragment(fn_.op(v).layout->space) &&
+               std::all_of(read.begin(), read.end(), is_there) &&
+               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_carried_fragment(t); });
     }
 
     /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see

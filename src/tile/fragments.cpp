@@ -232,8 +232,8 @@ int parts_of(const Function& fn, ValueId v, const FragmentRules& rules) {
 
 namespace {
 
-/// Rows decayed to an end of the chunk are made with a product of such decays, or not at all.
-void refuse_rows_alone(const Function& fn) {
+/// Rows decayed to an end of the chunk are made with a product of such decays, or not at all; kNoValue: all are.
+ValueId rows_alone(const Function& fn) {
     const std::vector<DecayGroup> groups = decay_groups(fn);
     for (ValueId v = 0; v < fn.size(); ++v) {
         if (fn.op(v).code != Opcode::DecayRows) continue;
@@ -241,8 +241,9 @@ void refuse_rows_alone(const Function& fn) {
             const auto members = group.members();
             return std::find(members.begin(), members.end(), v) != members.end();
         });
-        if (!made) refuse(Reason::SeveralRows, ir::described(fn, v));
+        if (!made) return v;
     }
+    return ir::kNoValue;
 }
 
 /// With loops joined in the way that leaves room for the most tasks, or else in the first of several.
@@ -325,6 +326,14 @@ class Sides {
     bool by_tiles_, several_;
 };
 
+/// Inputs come again where two tasks then share a multiprocessor, and else do not.
+Function thrifty_for_two(const Function& formed, const FragmentRules& rules) {
+    Function order = thrifty(formed);
+    Arrived arrived = with_arrivals(order, rules);
+    const bool better = arrived.tasks == 2 && arrived.again > 0 && rows_alone(arrived.fn) == ir::kNoValue;
+    return better ? std::move(arrived.fn) : order;
+}
+
 /// `remade`: light work on inputs is done again by each of its readers.
 TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
                    const ir::PassRunner& passes) {
@@ -342,7 +351,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     const Sides sides(kernel, rules);
     const Function formed = passes.run(Pass::FragmentForms, [&] { return sides.formed(symbolic, fn); });
     fn = passes.run(Pass::FragmentOrder, [&] {
-        if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty(formed);
+        if (rules.stages == 1 && !rules.value_axis.empty()) return thrifty_for_two(formed, rules);
         if (rules.stages == 1) return frugal(formed, rules);
         if (sides.are_several() && !rules.producer) return sides.ordered(formed);
         Function order = overlapped(formed, rules.stages > kStagesOfTwo, nullptr);
@@ -354,7 +363,8 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     };
     TileKernel made =
         passes.run(Pass::FragmentMemory, with_places, [](TileKernel& t) -> Function& { return t.fn; }, notes_of);
-    refuse_rows_alone(made.fn);
+    if (const ValueId rows = rows_alone(made.fn); rows != ir::kNoValue)
+        refuse(Reason::SeveralRows, ir::described(made.fn, rows));
     return made;
 }
 

@@ -16,12 +16,14 @@ bool is_carried(Role role) { return role == Role::State || role == Role::Ones ||
 Function with_carried_params(Function fn) {
     for (const ir::Result& r : fn.results) {
         const auto is_it = [&](const ir::Op& op) {
-            return op.code == Opcode::Param && op.attrs.role == r.role && op.attrs.name == r.name;
+            return op.code == Opcode::Param && op.attrs.role == r.role && op.attrs.name == r.name &&
+                   op.attrs.at == r.at;
         };
         if (!is_carried(r.role) || std::any_of(fn.ops.begin(), fn.ops.end(), is_it)) continue;
         ir::Op param{Opcode::Param, fn.op(r.value).type, {}, {}, "prev_" + r.name, fn.op(r.value).where, std::nullopt};
         param.attrs.name = r.name;
         param.attrs.role = r.role;
+        param.attrs.at = r.at;
         fn.add(std::move(param));
     }
     return fn;

@@ -59,7 +59,8 @@ Function with_own_values(const Function& kernel, const std::string& axis) {
         second.push_back(twice[i] ? made(second) : first.back());
     }
     for (const ir::Result& r : kernel.results)
-        out.results.push_back({r.name, r.role, (is_of_states(r) ? first : second)[static_cast<std::size_t>(r.value)]});
+        out.results.push_back(
+            {r.name, r.role, (is_of_states(r) ? first : second)[static_cast<std::size_t>(r.value)], r.at});
     return graph::dce(out);
 }
 

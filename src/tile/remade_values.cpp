@@ -35,7 +35,7 @@ class Remaking {
         out_.name = fn_.name;
         for (ValueId v = 0; v < fn_.size(); ++v)
             if (!work(v).light) kept(v);
-        for (const ir::Result& r : fn_.results) out_.results.push_back({r.name, r.role, kept(r.value)});
+        for (const ir::Result& r : fn_.results) out_.results.push_back({r.name, r.role, kept(r.value), r.at});
         return std::move(out_);
     }
 

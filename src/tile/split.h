@@ -7,7 +7,8 @@
 
 namespace forge::tile {
 
-/// Of a kernel that carries no states. Axes that an operation takes apart or joins in another way stay whole.
+/// Of a kernel whose states, if it carries any, are matrices: blocks of one are states of their own. Axes that an
+/// operation takes apart or joins in another way stay whole.
 ir::Function split_axes(const ir::Function& kernel, const Sizes& sizes);
 
 }  // namespace forge::tile

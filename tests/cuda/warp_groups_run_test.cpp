@@ -551,7 +551,7 @@ TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
 INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
                          testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
                                          Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128},
-                                         Example{"rotary", F16, 64, 128}, Example{"rotary_retention", BF16, 64, 64},
+                                         Example{"rotary", F16, 128, 64}, Example{"rotary_retention", BF16, 64, 64},
                                          Example{"mamba3", BF16, 64, 64}),
                          name_of_example);
 

@@ -81,6 +81,10 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
             if (const auto trailing = graph::trailing_states(program, s.tile_axis, true, graph::Sums::Ahead))
                 s.between = s.share = true, s.trailing = *trailing;
         if (!s.producer && flips(".late")) s.wide_late = s.all_late = true;
+        if (flips(".whole"))
+            for (const plan::Kernel& kernel : plan.kernels)
+                if (kernel.graph.loop == plan::Loop::Chunks && kernel.cut.axis == s.tile_axis)
+                    s.whole.insert(kernel.graph.name);
         if (flips(".halved"))
             for (const plan::Kernel& kernel : plan.kernels)
                 if (kernel.graph.loop == plan::Loop::Chunks) s.halved.insert(kernel.graph.name);
@@ -90,6 +94,8 @@ plan::Plan with_other_kernels(Decisions& d, const std::string& name, const ir::D
         s.share = true, s.block_tiles = 2, s.stages = 2;
         s.output_groups = s.beside_groups = 0, s.producer = s.images_apart = s.wide_late = s.all_late = false;
     }
+    if (s.output_groups > 0 && s.strategy == plan::Strategy::OnePass && flips(".tiles_ahead"))
+        s.tiles_ahead = s.share = true, s.beside_groups = 0;
     if (s.share && s.beside_groups == 0 && flips(".folds")) s.folds = !s.folds;
     if (!other) return plan;
     try {

@@ -51,6 +51,8 @@ const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"warp.scans_apart", 1}, {"emulated_backward.scans_apart", 1}, {"warp.strategy", 2}},
     {{"blocks", 1}, {"emulated_backward.between", 1}},
     {{"blocks", 1}, {"warp.halved", 1}, {"emulated_backward.halved", 1}, {"warp.strategy", 2}},
+    {{"blocks", 1}, {"warp.whole", 1}, {"warp.strategy", 3}},
+    {{"blocks", 1}, {"warp.tiles_ahead", 1}, {"warp.strategy", 1}, {"warp.by_warps", 0}},
     {{"blocks", 1}, {"warp.late", 1}, {"emulated_backward.late", 1}, {"warp.strategy", 3}},
     {{"blocks", 1}, {"warp.folds", 1}, {"emulated_backward.folds", 1}, {"warp.strategy", 2}},
     {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}, {"warp.by_warps", 0}},

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "compile/question.h"
 #include "forge/error.h"
@@ -80,6 +82,26 @@ TEST(Targets, PortableSchedulesGoByTimeAndMemory) {
     EXPECT_EQ(far_too_long.strategy, Strategy::OnePass) << "which keeps no states";
     EXPECT_EQ(program.on(about("a100", 1 << 20, 4)).schedule.strategy, Strategy::Segmented);
     EXPECT_EQ(program.on(about("a100", 1 << 20, 32)).schedule.strategy, Strategy::OnePass) << "nor by warps";
+}
+
+// Keys that are turned are turned once for all tiles of values, and halves of states against each other in registers.
+TEST(Targets, KernelsOfChunksHaveAllTilesWhereThatTakesLess) {
+    for (const auto& [variant, whole] : {std::pair("mamba3", std::set<std::string>{"mamba3_chunks"}),
+                                         std::pair("gated_delta_net", std::set<std::string>())}) {
+        const Chosen program = of(variant);
+        const Question question = about("h200", 8192, 32);
+        const plan::Schedule s = program.on(question).schedule;
+        EXPECT_EQ(s.whole, whole) << plan::to_string(s);
+        const plan::Plan plan =
+            plan::make_plan(program.module.own(), program.module.entry("forward").optimised, question.problem.sizes, s);
+        for (const plan::Kernel& kernel : plan.kernels) {
+            if (whole.contains(kernel.graph.name)) EXPECT_EQ(kernel.cut.count, 1);
+            if (kernel.graph.loop == plan::Loop::Scan) EXPECT_EQ(kernel.cut.count, 2);
+        }
+        const auto is_state = [](const ir::Result& r) { return r.role == ir::Role::State; };
+        const auto& results = plan.scan().tiles.fn.results;
+        EXPECT_EQ(std::count_if(results.begin(), results.end(), is_state), whole.empty() ? 1 : 4);
+    }
 }
 
 TEST(Targets, ANotAffineDecayIsARefusalOfSegmentsAndNoError) {

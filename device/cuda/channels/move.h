@@ -42,9 +42,9 @@ FORGE_DEVICE T element(const Packed<T>& p, int i) {
 }
 
 /// A thread's rows of a tensor.
-template <class T>
+template <class T, int ROWS = kRows>
 struct Rows {
-    Packed<T> row[kRows];
+    Packed<T> row[ROWS];
     FORGE_DEVICE vec operator[](int r) const { return unpack(row[r]); }
 };
 
@@ -125,21 +125,21 @@ FORGE_DEVICE Before row_before(const Call& call, int tensor, const P& places, co
 }
 
 /// `back`: each row is that of as many tokens earlier. Tokens and channels out of range read as `pad`.
-template <class T, bool OF_ROWS, class P>
-FORGE_DEVICE Rows<T> load_rows(const Tokens<T, 1, OF_ROWS>& tokens, const P& places, const Part& part, float pad,
-                               int back = 0, const Before& before = {}) {
+template <int ROWS = kRows, class T, bool OF_ROWS, class P>
+FORGE_DEVICE Rows<T, ROWS> load_rows(const Tokens<T, 1, OF_ROWS>& tokens, const P& places, const Part& part, float pad,
+                                     int back = 0, const Before& before = {}) {
     const int first = part.row < back ? back : 0;
     const T* from = tokens.first(places) - back * tokens.stride();
-    Rows<T> x;
+    Rows<T, ROWS> x;
     if (tokens.fours && first == 0 && part.whole()) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r, from += tokens.stride()) x.row[r] = load_packed(from);
+        for (int r = 0; r < ROWS; ++r, from += tokens.stride()) x.row[r] = load_packed(from);
     } else if (part.empty()) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) x.row[r] = pack<T>(broadcast(pad));
+        for (int r = 0; r < ROWS; ++r) x.row[r] = pack<T>(broadcast(pad));
     } else {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r, from += tokens.stride()) {
+        for (int r = 0; r < ROWS; ++r, from += tokens.stride()) {
             const bool there = first <= r && r < part.rows;
             const auto element = [&](int i) {
                 const bool known = r < first && before.from && i < part.channels;
@@ -175,6 +175,16 @@ template <class T, class P>
 FORGE_DEVICE Rows<T> load_shifted_rows(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
                                        const Call& call, int tensor) {
     return load_rows(tokens, places, part, pad, 1, row_before(call, tensor, places, part));
+}
+/// Where a thread has the tokens' own rows, too: the one before its first, and any of those before its own.
+template <class T, class P>
+FORGE_DEVICE Rows<T, 1> load_row_before(const Tokens<T>& tokens, const P& places, const Part& part, float pad,
+                                        const Call& call, int tensor) {
+    return load_rows<1>(tokens, places, part, pad, 1, row_before(call, tensor, places, part));
+}
+template <class T>
+FORGE_DEVICE vec shifted_row(const Rows<T>& rows, const Rows<T, 1>& before, int row) {
+    return row == 0 ? before[0] : rows[row - 1];
 }
 template <class T, class P>
 FORGE_DEVICE Numbers<T> load_shifted_numbers(const Tokens<T>& tokens, const P& places, const Part& part, float pad,

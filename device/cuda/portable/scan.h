@@ -174,8 +174,9 @@ FORGE_DEVICE void cumprod_cols(const float* src, float* dst) {
     }
 }
 
-/// h[i] = a[i] * h[i - 1] + x[i] along axis 0, from h[-1] = 0; a[0] does not matter.
-template <int M, int N, int LDA, int LDX, int LDD>
+/// h[i] = a[i] * h[i - 1] + x[i] along axis 0, from h[-1] = 0; a[0] does not matter. STEP_A: 0 if a row of a is a
+/// number.
+template <int M, int N, int LDA, int LDX, int LDD, int STEP_A = 1>
 FORGE_DEVICE void linear_scan(const float* a, const float* x, float* dst) {
     constexpr int kParts = detail::row_parts(M, N), kRows = pieces(M, kParts);
     float* const factors = detail::work();
@@ -186,7 +187,7 @@ FORGE_DEVICE void linear_scan(const float* a, const float* x, float* dst) {
             float factor = 1.0f, h = 0.0f;
 #pragma unroll 8
             for (int i = p * kRows; i < min(M, (p + 1) * kRows); ++i) {
-                const float decay = a[i * LDA + column];
+                const float decay = a[i * LDA + column * STEP_A];
                 factor *= decay;
                 h = (i == p * kRows ? 0.0f : decay * h) + x[i * LDX + column];
             }
@@ -199,7 +200,7 @@ FORGE_DEVICE void linear_scan(const float* a, const float* x, float* dst) {
         for (int before = 1; before < p; ++before) h = factors[before * N + column] * h + ends[before * N + column];
 #pragma unroll 8
         for (int i = p * kRows; i < min(M, (p + 1) * kRows); ++i) {
-            h = (i == 0 ? 0.0f : a[i * LDA + column] * h) + x[i * LDX + column];
+            h = (i == 0 ? 0.0f : a[i * LDA + column * STEP_A] * h) + x[i * LDX + column];
             dst[i * LDD + column] = h;
         }
     });

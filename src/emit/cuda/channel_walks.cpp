@@ -29,6 +29,16 @@ ValueId param_of(const Function& fn, const std::string& name, Role role) {
     return ir::kNoValue;
 }
 
+}  // namespace
+
+ValueId unshifted(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    const bool shifted = op.code == Opcode::Param && op.attrs.role == Role::Shifted && graph::has_channels(op.type);
+    return shifted && !graph::rows_of(fn) ? param_of(fn, op.attrs.name, Role::Input) : ir::kNoValue;
+}
+
+namespace {
+
 bool is_saved(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Before; }
 
 constexpr std::int64_t kRegistersOfHeads = 32;  ///< for how many channels there are, where the call alone says so
@@ -43,11 +53,15 @@ std::int64_t registers_per_row(const ir::Definition& definition, const Function&
         if (walks.in(v, ChannelWalk::Second) || walks.in(v, ChannelWalk::Last))
             for (const ValueId a : fn.op(v).args) read_again[static_cast<std::size_t>(a)] = true;
     for (const ir::Result& r : fn.results) read_again[static_cast<std::size_t>(r.value)] = true;
+    for (ValueId v = 0; v < fn.size(); ++v)
+        if (const ValueId rows = unshifted(fn, v); rows != ir::kNoValue && read_again[static_cast<std::size_t>(v)])
+            read_again[static_cast<std::size_t>(rows)] = true;
     std::int64_t count = 0;
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         if (walks.kept(v) || is_saved(op)) count += kChannelWidth;
         if (op.code != Opcode::Param || (op.attrs.role != Role::Input && op.attrs.role != Role::Shifted)) continue;
+        if (unshifted(fn, v) != ir::kNoValue) continue;  // of which there is one row
         const DType dtype = definition.input(op.attrs.name)->type.dtype;
         const std::int64_t registers =
             !graph::has_channels(op.type) ? 1 : kChannelWidth * static_cast<std::int64_t>(size_in_bytes(dtype)) / 4;

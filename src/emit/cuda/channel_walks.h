@@ -86,6 +86,9 @@ class Walks {
     std::vector<bool> kept_, saves_;
 };
 
+/// Of the rows of the tokens before, where a kernel has an input's own rows too: these; kNoValue else.
+ir::ValueId unshifted(const ir::Function& fn, ir::ValueId v);
+
 /// A block has at most so many threads if each is to have 255 registers, as gradients of matrices have.
 inline constexpr int kMostThreadsOfMatricesBack = 256;
 

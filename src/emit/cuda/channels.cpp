@@ -280,6 +280,8 @@ class ChannelWriter {
                                                   places, part, float_literal(slot(tensor_of(v)).pad));
         const char* what = has_channels(v) ? "rows" : "numbers";
         if (!is_param(v, Role::Shifted)) return fmt::format("load_{}({})", what, arguments);
+        if (unshifted(fn_, v) != ir::kNoValue)
+            return fmt::format("load_row_before({}, call, {})", arguments, rows_before(plan_, tensor_of(v)));
         return fmt::format("load_shifted_{}({}, call, {})", what, arguments, rows_before(plan_, tensor_of(v)));
     }
 
@@ -507,6 +509,8 @@ class ChannelWriter {
                    keeps = walks_.kept(v) && (kept == Kept::All || walks_.in(v, ChannelWalk::Once));
         if (!(is_tensor(v) || is_saved(v) || mask || keeps) || !read_.insert(v).second) return;
         if (mask) out_.line("const vec {} = broadcast(row < part.rows ? 1.0f : 0.0f);", row_name(v));
+        else if (const ValueId rows = unshifted(fn_, v); rows != ir::kNoValue)
+            out_.line("const {} {} = shifted_row({}, {}, row);", type(v), row_name(v), name(rows), name(v));
         else out_.line("const {} {} = {}[row];", type(v), row_name(v), name(v));
     }
 

@@ -66,11 +66,11 @@ void FragmentStates::start_state(ValueId v) {
         out_.indent();
     }
     const int tensor = plan_.tensor(SlotKind::InitialState, state);
-    const std::string offset = transfers_.tile_offset(tensor, 0);
+    const std::string offset = transfers_.tile_offset(tensor, 0) + part_offset(tensor, fn_.op(v).attrs.at);
     out_.line("const float* const {}_initial = state_block<const float>(call, {}, at);", name, tensor);
     out_.line("load_state({0}, {0}_initial{1}, {2}{3});", name,
               offset.empty() ? "" : fmt::format(" ? {}_initial{} : nullptr", name, offset), tensor_strides(v, tensor),
-              tensor_part(v, tensor));
+              tensor_part(v, tensor, fn_.op(v).attrs.at));
     if (loop_ == Loop::Segments) join_summaries(v);
     if (loop_ == Loop::Relay) out_.close();
 }
@@ -163,7 +163,7 @@ void FragmentStates::store_before() {
         c_.next("store " + c_.name(r.value), c_.held(r.value), {});
         out_.open(fmt::format("if ({})", transfers_.chunk_state(r.name)));
         out_.line("store_state(before{}, {}, {}{});", transfers_.tile_offset(tensor, 0),
-                  tensor_strides(r.value, tensor), c_.name(r.value), tensor_part(r.value, tensor));
+                  tensor_strides(r.value, tensor), c_.name(r.value), tensor_part(r.value, tensor, r.at));
         out_.close();
     }
 }
@@ -180,7 +180,7 @@ void FragmentStates::store() {
         if (!tile::is_carried(r.role)) continue;
         const ValueId v = carried(r);
         if (loop_ == Loop::Summaries) store_summary(r, v);
-        else if (c_.is_fragment(v)) store_final(r.name, v);
+        else if (c_.is_fragment(v)) store_final(r, v);
         else transfers_.store_final_state(r.name, v);
     }
 }
@@ -211,17 +211,17 @@ void FragmentStates::store_spilled(const std::string& spill, ValueId v, const ch
     out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, block), spill_strides(v, spill), c_.name(v));
 }
 
-void FragmentStates::store_final(const std::string& state, ValueId v) {
-    const int tensor = plan_.tensor(SlotKind::FinalState, state);
+void FragmentStates::store_final(const ir::Result& r, ValueId v) {
+    const int tensor = plan_.tensor(SlotKind::FinalState, r.name);
     c_.next("store " + c_.name(v), c_.held(v), {});
     const auto store = [&] {
-        out_.line("store_state(final{}, {}, {}{});", transfers_.tile_offset(tensor, 0), tensor_strides(v, tensor),
-                  c_.name(v), tensor_part(v, tensor));
+        out_.line("store_state(final{}{}, {}, {}{});", transfers_.tile_offset(tensor, 0), part_offset(tensor, r.at),
+                  tensor_strides(v, tensor), c_.name(v), tensor_part(v, tensor, r.at));
     };
     const auto leave = [&] {
-        const std::string spill = graph::final_spill(state);
-        out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, kSequenceBlock), spill_strides(v, spill),
-                  c_.name(v));
+        const std::string spill = graph::final_spill(r.name);
+        out_.line("store_state({}, {}, {});", transfers_.spill_pointer(spill, kSequenceBlock, r.at),
+                  spill_strides(v, spill), c_.name(v));
     };
     transfers_.store_final(tensor, "", store, leave);
 }
@@ -243,9 +243,19 @@ std::string FragmentStates::tensor_strides(ValueId v, int tensor) const {
     return strides(v, fmt::format("call.tensors[{}].dim[0]", tensor), fmt::format("call.tensors[{}].dim[1]", tensor));
 }
 
-std::string FragmentStates::tensor_part(ValueId v, int tensor) const {
+std::string FragmentStates::part_offset(int tensor, const At& at) {
+    std::string text;
+    for (std::size_t axis = 0; axis < at.size(); ++axis)
+        if (at[axis] > 0) text += fmt::format(" + {} * call.tensors[{}].dim[{}]", at[axis], tensor, axis);
+    return text;
+}
+
+std::string FragmentStates::tensor_part(ValueId v, int tensor, const At& at) const {
     const ir::Type& type = plan_.tensors[static_cast<std::size_t>(tensor)].type;
-    std::string rows = transfers_.part_of(type.shape[0]), cols = transfers_.part_of(type.shape[1]);
+    const auto part = [&](std::size_t axis) {
+        return transfers_.part_of(type.shape[axis], at.empty() ? std::nullopt : std::optional(at[axis]));
+    };
+    std::string rows = part(0), cols = part(1);
     if (rows.empty() && cols.empty()) return "";
     if (rows.empty()) rows = std::to_string(size_of(fn_.op(v).type, 0));
     if (cols.empty()) cols = std::to_string(size_of(fn_.op(v).type, 1));

@@ -26,6 +26,8 @@ class FragmentStates {
     void store();
 
   private:
+    using At = Transfers::At;
+
     void start_state(ir::ValueId v);
     void start_small_state(ir::ValueId v);
     void join_summaries(ir::ValueId v);
@@ -40,12 +42,14 @@ class FragmentStates {
     void store_summary(const ir::Result& r, ir::ValueId v);
     void store_columns(const ir::Result& r, ir::ValueId v);
     void store_spilled(const std::string& spill, ir::ValueId v, const char* block);
-    void store_final(const std::string& state, ir::ValueId v);
+    void store_final(const ir::Result& r, ir::ValueId v);
     [[nodiscard]] std::string strides(ir::ValueId v, const std::string& rows, const std::string& cols) const;
     [[nodiscard]] std::string spill_strides(ir::ValueId v, const std::string& spill) const;
     [[nodiscard]] std::string tensor_strides(ir::ValueId v, int tensor) const;
+    /// ` + …`: where a part of a state begins.
+    [[nodiscard]] static std::string part_offset(int tensor, const At& at);
     /// `, …`: the rows and columns of its fragment that a tensor has, where those are not all.
-    [[nodiscard]] std::string tensor_part(ir::ValueId v, int tensor) const;
+    [[nodiscard]] std::string tensor_part(ir::ValueId v, int tensor, const At& at) const;
 
     Context& c_;
     Transfers& transfers_;

@@ -1,11 +1,13 @@
 #include "target/hopper/cheapest.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "target/gpu_cost.h"
 #include "target/hopper/group_times.h"
 #include "target/hopper/role_schedules.h"
 #include "target/hopper/scan_times.h"
+#include "tile/fragments.h"
 
 namespace forge::target {
 
@@ -22,15 +24,22 @@ double microseconds_of(const plan::Plan& plan, const PricedCall& call) {
     return microseconds_of_call(plan, wishes, call.gpu.multiprocessors);
 }
 
-/// Whether scans, each of which waits for itself, take a third of the time or more.
+/// Whether scans, each of which waits for itself, take a fifth of the time or more.
 bool waits_for_scans(const plan::Plan& plan, const PricedCall& call) {
-    constexpr double kMuch = 1.0 / 3;
+    constexpr double kMuch = 1.0 / 5;
     double scans = 0;
     for (const plan::Kernel& kernel : plan.kernels)
         if (plan::has_fragments(kernel.engine) && plan::is_scan(kernel.graph.loop))
             scans += microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, call.problem),
                                           call.gpu.multiprocessors);
     return scans > kMuch * microseconds_of_groups(plan, call.problem, call.gpu);
+}
+
+/// What a kernel holds of matrices at a time, in registers of a thread.
+std::int64_t registers_of(const plan::Plan& plan, const std::string& kernel) {
+    const auto found = std::find_if(plan.kernels.begin(), plan.kernels.end(),
+                                    [&](const plan::Kernel& k) { return k.graph.name == kernel; });
+    return found == plan.kernels.end() ? 0 : tile::fragment_registers(found->tiles.fn);
 }
 
 }  // namespace
@@ -53,6 +62,28 @@ Schedule cheapest(const std::vector<Schedule>& schedules, const FitSchedule& fit
     if (!best) throw Refused(*first);
     best->refused.insert(best->refused.end(), refused.begin(), refused.end());
     return *best;
+}
+
+Schedule with_whole_kernels(Schedule s, const FitSchedule& fit, const PricedCall& call) {
+    constexpr double kWorthIt = 0.95;
+    constexpr std::int64_t kMostRegisters = 192;  // beyond which kernels spill
+    Schedule best = fit(s);
+    plan::Plan plan = call.make_plan(best);
+    std::vector<std::string> cut;
+    for (const plan::Kernel& kernel : plan.kernels)
+        if (kernel.graph.loop == plan::Loop::Chunks && kernel.cut.count > 1 && kernel.cut.axis == s.tile_axis)
+            cut.push_back(kernel.graph.name);
+    for (const std::string& name : cut) try {
+            Schedule tried = s;
+            tried.whole.insert(name);
+            const Schedule fitted = fit(tried);
+            plan::Plan whole = call.make_plan(fitted);
+            if (registers_of(whole, name) > std::max(kMostRegisters, registers_of(plan, name))) continue;
+            if (microseconds_of(whole, call) >= kWorthIt * microseconds_of(plan, call)) continue;
+            s = tried, best = fitted, plan = std::move(whole);
+        } catch (const Refused&) {  // then it is cut
+        }
+    return best;
 }
 
 Schedule with_less_in_scans(const Schedule& s, const ir::Function& program, const tile::Sizes& held,

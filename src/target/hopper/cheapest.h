@@ -24,6 +24,10 @@ struct PricedCall {
 /// spill.
 plan::Schedule cheapest(const std::vector<plan::Schedule>& schedules, const FitSchedule& fit, const PricedCall& call);
 
+/// Made to fit, with those kernels of single chunks that have all tiles of the value axis where that takes less: what
+/// tiles have in common is then made once, and more of a matrix is held at a time.
+plan::Schedule with_whole_kernels(plan::Schedule s, const FitSchedule& fit, const PricedCall& call);
+
 /// Where matrices of tokens are made of states that need no others, these may come first, so that what is made of them
 /// can be made ahead of the other scans, as may be all that their tasks have in common where these take long.
 plan::Schedule with_less_in_scans(const plan::Schedule& s, const ir::Function& program, const tile::Sizes& held,

@@ -55,6 +55,7 @@ struct ScanTimes {
     // those that it has.
     double alone_stored, alone_late, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
         alone_matrix, alone_function, alone_spilled, registers;
+    double role;        ///< what share of it a group of a task with roles takes for what it computes of a chunk
     double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each
     double early;       ///< … of states that are no fragments, which have a scan of their own,
     double by_element;  ///< and of such that threads hold
@@ -113,6 +114,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .alone_function = 0.42,
                              .alone_spilled = 0.15,
                              .registers = 288,
+                             .role = 0.48,
                              .paired = 0.6,
                              .early = 0.33,
                              .by_element = 0.06,

@@ -1,6 +1,7 @@
 #include "target/hopper/group_times.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "emit/cuda/launch.h"
 #include "support/divide.h"
@@ -16,8 +17,9 @@ namespace {
 using ir::Opcode;
 using tile::kBlock;
 
-/// A chunk of a scan that has its multiprocessor to itself, and so waits for itself.
-double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times) {
+/// A chunk of a scan that has its multiprocessor to itself, and so waits for itself; or what a role computes of it.
+double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times,
+                          std::optional<std::uint8_t> role = std::nullopt) {
     const ir::Function& fn = kernel.fn;
     const auto is_ahead = [&](ir::ValueId v) {
         return std::find(kernel.vectors.begin(), kernel.vectors.end(), v) != kernel.vectors.end();
@@ -25,7 +27,7 @@ double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times
     double sum = 0;
     for (ir::ValueId v = 0; v < fn.size(); ++v) {
         const ir::Op& op = fn.op(v);
-        if (op.args.empty() || ir::is_view(op.code)) continue;
+        if (op.args.empty() || ir::is_view(op.code) || (role && !kernel.roles->does(*role, v))) continue;
         if (ir::is_matmul(op.code)) sum += times.alone_product + times.alone_block * further_blocks(fn, op);
         if (op.code == Opcode::DecayMatmul || op.code == Opcode::DecayApply) sum += times.alone_decays;
         if (op.layout->space == ir::Layout::Space::Tile) sum += times.alone_floats * blocks_of(op.type);
@@ -39,6 +41,27 @@ double microseconds_alone(const tile::TileKernel& kernel, const ScanTimes& times
             sum += times.alone_stored * blocks_of(fn.op(r.value).type);
     const auto registers = static_cast<double>(tile::fragment_registers(fn));
     return sum + times.alone_spilled * std::max(0.0, registers - times.registers);
+}
+
+bool has_work_ahead(const plan::Plan& plan) {
+    return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                       [](const plan::Kernel& k) { return k.graph.loop == plan::Loop::Chunks; });
+}
+
+/// As microseconds_of_chunk, of the values that this scan reads: a backward pass has several scans.
+double microseconds_of_products(const ir::Function& scan) {
+    double sum = 0;
+    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
+    return sum;
+}
+double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel) {
+    double sum = 0;
+    for (const ir::Op& op : kernel.graph.fn.ops) {
+        if (op.code != ir::Opcode::Param || op.attrs.role != ir::Role::Spill) continue;
+        const auto spill = static_cast<std::size_t>(plan.spill(op.attrs.name));
+        sum += kH200.beside_kilobyte * static_cast<double>(plan.spills[spill].floats) * sizeof(float) / 1024;
+    }
+    return sum;
 }
 
 }  // namespace
@@ -77,6 +100,25 @@ double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, 
     return static_cast<double>(rounds * extent.hops) * crowded * chunk * (paired ? kH200.paired : 1);
 }
 
+double microseconds_of_roles(const tile::TileKernel& kernel) {
+    if (!kernel.roles || kernel.roles->by_tiles || kernel.roles->takers == 0) return 0;
+    const double gives = microseconds_alone(kernel, kH200, tile::Roles::kGives),
+                 takes = microseconds_alone(kernel, kH200, tile::Roles::kTakes);
+    return kH200.role * std::max(gives, takes / kernel.roles->takers);
+}
+
+double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
+    if (kernel.graph.loop == plan::Loop::Summaries)
+        return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
+    if (has_work_ahead(plan))
+        return std::max(microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel),
+                        microseconds_of_roles(kernel.tiles));
+    FitWishes wishes;
+    wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
+    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, plan.schedule.held(problem.sizes), wishes)
+        .chunk;
+}
+
 double added_beside(double before, double scan, double memory) { return std::max({before, scan, memory}) - before; }
 
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, const SharedMemory& gpu) {
@@ -91,12 +133,22 @@ double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, co
         if (plan::has_fragments(kernel.engine) && chunks)
             work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),
                                           gpu.multiprocessors);
+        else if (plan::has_fragments(kernel.engine) && kernel.tiles.roles && kernel.tiles.roles->takers > 0)
+            work = microseconds_of_hop(plan, kernel, problem) *
+                   static_cast<double>(extent(plan, kernel, problem).hops *
+                                       support::divide_up(tasks, gpu.multiprocessors));
         else if (plan::has_fragments(kernel.engine))
             work = microseconds_of_scan(plan, kernel, extent_of_scan(plan, kernel, problem), gpu.multiprocessors);
         work = std::max(work, memory);
         const bool beside =
             emit::runs_beside_kernel_before(plan, kernel) && tasks_before + tasks <= gpu.multiprocessors;
         sum += beside ? added_beside(before, work, memory_before + memory) : work;
+        if (&kernel == &plan.kernels.back() && plan.schedule.beside_groups > 0) {
+            const runtime::WorkBeside ahead{tasks_before, plan.schedule.beside_groups, plan.schedule.beside_steps};
+            const double both =
+                microseconds_beside(plan, ahead, 1, problem.sequences * problem.heads, gpu.multiprocessors);
+            sum += std::max(both, memory_before + memory) - before - work;
+        }
         before = work, memory_before = memory, tasks_before = tasks;
     }
     return sum;

@@ -22,11 +22,18 @@ Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const 
 double microseconds_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Extent& extent,
                             int multiprocessors);
 
+/// What the group takes that has most to compute of a chunk, of a task with groups for states and for outputs; 0 of
+/// others.
+double microseconds_of_roles(const tile::TileKernel& kernel);
+
+/// A chunk of a scan with roles that has its multiprocessor to itself.
+double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem);
+
 /// What a scan adds that runs beside the one before it, where there are multiprocessors for both: they share the
 /// memory, which needs `memory` for what both move.
 double added_beside(double before, double scan, double memory);
 
-/// All kernels of a plan without roles, one after the other, but for scans that run beside the one before.
+/// All kernels of a plan, one after the other, but for scans that run beside the one before.
 double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, const SharedMemory& gpu);
 
 }  // namespace forge::target

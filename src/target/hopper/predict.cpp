@@ -16,38 +16,6 @@ namespace {
 
 constexpr double kMicro = 1e-6;
 
-bool has_work_ahead(const plan::Plan& plan) {
-    return std::any_of(plan.kernels.begin(), plan.kernels.end(),
-                       [](const plan::Kernel& k) { return k.graph.loop == plan::Loop::Chunks; });
-}
-
-/// As microseconds_of_chunk, of the values that this scan reads: a backward pass has several scans.
-double microseconds_of_products(const ir::Function& scan) {
-    double sum = 0;
-    for (const ir::Op& op : scan.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
-    return sum;
-}
-double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel) {
-    double sum = 0;
-    for (const ir::Op& op : kernel.graph.fn.ops) {
-        if (op.code != ir::Opcode::Param || op.attrs.role != ir::Role::Spill) continue;
-        const auto spill = static_cast<std::size_t>(plan.spill(op.attrs.name));
-        sum += kH200.beside_kilobyte * static_cast<double>(plan.spills[spill].floats) * sizeof(float) / 1024;
-    }
-    return sum;
-}
-
-/// A chunk of a scan with roles that has its multiprocessor to itself.
-double microseconds_of_hop(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {
-    if (kernel.graph.loop == plan::Loop::Summaries)
-        return kernel.graph.transition_columns ? kH200.matrix_summary_chunk : kH200.summary_chunk;
-    if (has_work_ahead(plan)) return microseconds_of_products(kernel.tiles.fn) + microseconds_of_spills(plan, kernel);
-    FitWishes wishes;
-    wishes.expected_tokens = problem.tokens, wishes.expected_tasks = problem.sequences * problem.heads;
-    return segment_times(plan.definition, kernel.graph.fn, problem.sizes, plan.schedule.held(problem.sizes), wishes)
-        .chunk;
-}
-
 /// Tasks with roles, or that make transitions by columns. The table's other summaries are two to a multiprocessor.
 /// Alone on a multiprocessor a task waits for itself; several share what it can issue.
 void predict_scan(StageCost& k, const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem,

@@ -387,7 +387,8 @@ bool may_relay(const plan::Plan& plan) {
 Schedule with_relay(const Schedule& s, const FitWishes& wishes, const SharedMemory& memory, const MakePlan& make_plan) {
     const bool one_round = std::max<std::int64_t>(1, wishes.expected_tasks) * s.tiles <= memory.multiprocessors,
                chosen = wishes.segments == 0;
-    if (s.strategy != Strategy::OnePass || s.beside_groups > 0 || wishes.segments == 1 || (chosen && one_round))
+    if (s.strategy != Strategy::OnePass || s.is_relay() || s.beside_groups > 0 || wishes.segments == 1 ||
+        (chosen && one_round))
         return s;
     const plan::Plan plan = make_plan(s);
     if (!may_relay(plan)) return s;

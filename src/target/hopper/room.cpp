@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "ir/definition.h"
 #include "plan/place.h"
 #include "tile/fragments.h"
 
@@ -49,13 +50,32 @@ bool joins_columns(const ir::Function& fn) {
     });
 }
 
+/// Whether all that a scan does is to turn parts of states against each other, and to add what chunks add: of blocks
+/// these are matrices of their own, in registers. Products had better be of whole states.
+bool turns_states(const plan::Kernel& kernel) {
+    const ir::Function& fn = kernel.graph.fn;
+    if (kernel.graph.loop != plan::Loop::Scan || kernel.graph.apart) return false;
+    const auto is_of_rows = [&](const ir::Op& op) {
+        return (op.code == ir::Opcode::Part || op.code == ir::Opcode::Concat) && op.type.rank() == 2 &&
+               op.attrs.dim == 0 && op.type.shape[0].symbol != ir::kChunkSymbol;
+    };
+    const auto is_product = [](const ir::Op& op) { return ir::is_matmul(op.code); };
+    return std::any_of(fn.ops.begin(), fn.ops.end(), is_of_rows) &&
+           std::none_of(fn.ops.begin(), fn.ops.end(), is_product) &&
+           std::all_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
+               const bool state = r.role == ir::Role::State && fn.op(r.value).type.rank() == 2;
+               return state || r.role == ir::Role::Input || r.role == ir::Role::Spill;
+           });
+}
+
 }  // namespace
 
 Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
     for (const plan::Kernel& kernel : make_plan(s.without_far_tiles()).kernels) {
         const std::int64_t room = memory.bytes / (kernel.graph.joint ? kTasksOfJoint : 1);
-        if (!kernel.graph.own_axis.empty() || (kernel.graph.loop == plan::Loop::Chunks &&
-                                               (bytes_of_tiles(kernel) > room || joins_columns(kernel.graph.fn))))
+        if (!kernel.graph.own_axis.empty() || turns_states(kernel) ||
+            (kernel.graph.loop == plan::Loop::Chunks &&
+             (bytes_of_tiles(kernel) > room || joins_columns(kernel.graph.fn))))
             s.split.insert(kernel.graph.name);
     }
     return s;

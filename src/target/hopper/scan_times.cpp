@@ -222,7 +222,7 @@ double microseconds_of_chunk(const plan::Plan& plan, const plan::Kernel& scan) {
     for (const ir::Op& op : scan.tiles.fn.ops) sum += ir::is_matmul(op.code) ? kH200.beside_product : 0;
     for (const plan::SpillSlot& spill : plan.spills)
         sum += kH200.beside_kilobyte * static_cast<double>(spill.floats) * sizeof(float) / 1024;
-    return sum;
+    return std::max(sum, microseconds_of_roles(scan.tiles));
 }
 
 namespace {

@@ -175,6 +175,12 @@ plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Functi
 /// Scans that run side by side, where multiprocessors are as many as their tasks.
 constexpr std::int64_t kScansBeside = 2;
 
+/// Whether a chunk of a scan with roles takes what one of the groups computes, and not what all have to wait for.
+bool is_bound_by_a_role(const plan::Plan& plan) {
+    const double role = microseconds_of_roles(plan.scan().tiles);
+    return role > 0 && role >= microseconds_of_chunk(plan, plan.scan());
+}
+
 /// Of many tasks a block has two, with what these have in common, or that is made ahead; else one warp group has each.
 template <class Fit>
 Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -218,6 +224,34 @@ Schedule fit_apart(Schedule s, const ir::Function& program, const tile::Sizes& h
     });
 }
 
+/// By the first way with roles that fits, unless what a chunk takes is what one of its groups computes, or tiles need
+/// work ahead: then by the way, or in one group, that takes least. Nothing, and why, if none fits.
+template <class InOneGroup>
+std::optional<Schedule> by_ways_of_roles(Schedule& s, const std::vector<Schedule>& ways, const FitSchedule& fit,
+                                         InOneGroup in_one_group, const PricedCall& call) {
+    constexpr double kWorthIt = 0.85;  // the model says less of what more kernels take than of roles
+    std::vector<Schedule> fitted;
+    for (const Schedule& way : ways) try {
+            fitted.push_back(fit(way));
+            const bool first = fitted.size() == 1 && !way.tiles_ahead;
+            if (first && !is_bound_by_a_role(call.make_plan(fitted[0]))) return fitted[0];
+        } catch (const Refused& why) {
+            s.refused.push_back(why.refusal());
+            s.refused.back().engine = "roles";  // whether one warp group can is seen below
+        }
+    if (fitted.empty()) return std::nullopt;
+    try {
+        fitted.push_back(in_one_group());
+    } catch (const Refused&) {  // then by roles
+    }
+    const auto takes = [&](const Schedule& tried) {
+        return microseconds_of_groups(call.make_plan(tried), call.problem, call.gpu);
+    };
+    const auto least = std::min_element(fitted.begin(), fitted.end(),
+                                        [&](const Schedule& a, const Schedule& b) { return takes(a) < takes(b); });
+    return takes(*least) < kWorthIt * takes(fitted[0]) ? *least : fitted[0];
+}
+
 /// Kernels whose scans are cut along the axis; of sequences as a whole.
 Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Definition& definition,
                        const ir::Function& program, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -246,13 +280,6 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         return back ? with_less_in_scans(s, program, held, fit, {make_plan, expected(sizes, wishes), memory}) : fit(s);
     }
     const bool several_groups = s.engine == plan::Engine::WarpGroups && s.operand_parts == 1;
-    if (tasks <= memory.multiprocessors && several_groups)
-        for (const Schedule& roles : ways_of_roles(s, program, held)) try {
-                return by_roles(roles, definition, program, sizes, memory, wishes, make_plan);
-            } catch (const Refused& why) {
-                s.refused.push_back(why.refusal());
-                s.refused.back().engine = "roles";  // whether one warp group can is seen below
-            }
     const auto in_one_group = [&] {
         const std::int64_t chunks = wishes.expected_tokens / kBlock,
                            segments =
@@ -264,17 +291,28 @@ Schedule fit_sequences(Way way, const ValueAxis& axis, Schedule s, const ir::Def
         };
         s = with_segments(s, segments, segments >= kLeastSegments, program, held, memory, wishes);
         const auto by_strategy = [&](const Schedule& tried) { return by_each_or_ahead(tried, program, held, alone); };
-        if (wishes.strategy) return by_strategy(s);
         const PricedCall call{make_plan, expected(sizes, wishes), memory};
+        const auto in_whole_or_tiles = [&](const Schedule& tried) {
+            return with_relay(with_whole_kernels(tried, by_strategy, call), wishes, memory, make_plan);
+        };
+        if (wishes.strategy) return in_whole_or_tiles(s);
         const auto by_any_strategy = [&](const Schedule& tried) {
             std::vector<Strategy> strategies = {Strategy::OnePass};
             if (!tried.epilogue) strategies.insert(strategies.end(), {Strategy::Fused, Strategy::Decoupled});
             if (s.strategy == Strategy::Segmented && tried.early.empty())
                 strategies.insert(strategies.begin(), s.strategy);
-            return cheapest(by_strategies(tried, strategies), by_strategy, call);
+            return cheapest(by_strategies(tried, strategies), in_whole_or_tiles, call);
         };
         return with_less_in_scans(s, program, held, by_any_strategy, call);
     };
+    if (tasks <= memory.multiprocessors && several_groups) {
+        const auto with_roles = [&](const Schedule& tried) {
+            return by_roles(tried, definition, program, sizes, memory, wishes, make_plan);
+        };
+        const PricedCall call{make_plan, expected(sizes, wishes), memory};
+        if (const auto roles = by_ways_of_roles(s, ways_of_roles(s, program, held), with_roles, in_one_group, call))
+            return *roles;
+    }
     const bool in_blocks = tasks > memory.multiprocessors && several_groups &&
                            wishes.strategy.value_or(Strategy::OnePass) == Strategy::OnePass;
     return in_blocks ? by_tiles_or_in_one_group(s, in_one_group, sizes, memory, wishes, make_plan) : in_one_group();
