@@ -242,7 +242,9 @@ std::optional<Schedule> by_ways_of_roles(Schedule& s, const std::vector<Schedule
     if (fitted.empty()) return std::nullopt;
     try {
         fitted.push_back(in_one_group());
-    } catch (const Refused&) {  // then by roles
+    } catch (const Refused& why) {
+        s.refused.push_back(why.refusal());
+        s.refused.back().engine = "one group";
     }
     const auto takes = [&](const Schedule& tried) {
         return microseconds_of_groups(call.make_plan(tried), call.problem, call.gpu);
@@ -447,11 +449,11 @@ Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& p
                                       memory);
     };
     try {
-        Schedule other = in_turn({ways.begin() + 1, ways.end()});
-        if (takes(other) < kMuchLess * takes(found)) return other;
+        const Schedule other = in_turn({ways.begin() + 1, ways.end()});
+        return takes(other) < kMuchLess * takes(found) ? other : found;
     } catch (const Refused&) {  // then it stays as it is
+        return found;
     }
-    return found;
 }
 
 }  // namespace forge::target
