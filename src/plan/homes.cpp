@@ -8,6 +8,7 @@
 #include "graph/state_groups.h"
 #include "graph/trailing_states.h"
 #include "ir/definition.h"
+#include "tile/order.h"
 
 namespace forge::plan {
 
@@ -222,8 +223,7 @@ std::vector<bool> Homes::functions_for_products(const std::vector<Slice>& marks)
         const auto i = static_cast<std::size_t>(v);
         const Op& op = program_.op(v);
         const auto is_function = [&](ValueId a) { return found[static_cast<std::size_t>(a)]; };
-        found[i] =
-            multiplied[i] && (!ir::cost(op.code).again || std::any_of(op.args.begin(), op.args.end(), is_function));
+        found[i] = multiplied[i] && (tile::costly(op.code) || std::any_of(op.args.begin(), op.args.end(), is_function));
     }
     return found;
 }

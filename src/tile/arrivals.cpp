@@ -25,14 +25,13 @@ class Arrivals {
     Arrivals(Function fn, const FragmentRules& rules)
         : fn_(std::move(fn)),
           far_(rules.has_far_tiles()),
-          two_tasks_(rules.processor_bytes / 8 - kFew),
+          two_tasks_(rules.processor_bytes / 8 - (rules.narrow ? kFewest : kFew)),
           one_task_(std::min(kMostOfOne, rules.processor_bytes / 4 - kFew)) {}
 
     Arrived run(bool split) {
         find_inputs();
         find_held();
-        bool two = most_held() <= two_tasks_ || divide(two_tasks_);
-        if (const std::int64_t room = two_tasks_ + kFew - kFewest; !two && divide(room)) two = true, two_tasks_ = room;
+        const bool two = most_held() <= two_tasks_ || divide(two_tasks_);
         if (!two && split && most_held() > one_task_) divide(one_task_);
         std::stable_sort(inputs_.begin(), inputs_.end(), [](const In& a, const In& b) { return a.at < b.at; });
         const std::int64_t most = std::max(two_tasks_, most_held());

@@ -122,25 +122,25 @@ class Overlapping {
     }
     /// Follows from carried fragments, vectors, and matrices that are loaded for it.
     [[nodiscard]] bool is_heir(ValueId v) const {
-        const auto is_there = [&](ValueId t) {
-            const Op& op = fn_.op(t);
-            return op.code == Opcode::Param || (op.code == Opcode::Copy && fn_.op(op.args[0]).code == Opcode::Param);
-        };
-        const auto read = tiles_read_by(fn_, v);
-        return ir::is_elementwise(fn_.op(v).code) && is_fragment(fn_.op(v).layout->space) &&
-               std::all_of(read.begin(), read.end(), is_there) &&
-               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_carried_fragment(t); });
+        return follows_states(v, [&](ValueId t) {
+            return fn_.op(t).code == Opcode::Copy && fn_.op(fn_.op(t).args[0]).code == Opcode::Param;
+        });
     }
 
     /// What follows from a carried fragment, vectors and numbers comes before all products: the compiler does not see
     /// that the last chunk's have ended once others are under way.
     [[nodiscard]] bool from_carried(ValueId v) const {
         if (roles_ && roles_->find(v)) return is_accumulated_onto(fn_.op(v).args[0]);
+        return follows_states(v, [&](ValueId t) { return is_made_ahead(t); });
+    }
+    /// Work on fragments that reads carried ones, other parameters, and what `is_there`.
+    template <class IsThere>
+    [[nodiscard]] bool follows_states(ValueId v, IsThere is_there) const {
         if (!ir::is_elementwise(fn_.op(v).code) || !is_fragment(fn_.op(v).layout->space)) return false;
         const auto read = tiles_read_by(fn_, v);
         return std::all_of(read.begin(), read.end(),
-                           [&](ValueId t) { return fn_.op(t).code == Opcode::Param || is_made_ahead(t); }) &&
-               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_fragment(fn_.op(t).layout->space); });
+                           [&](ValueId t) { return fn_.op(t).code == Opcode::Param || is_there(t); }) &&
+               std::any_of(read.begin(), read.end(), [&](ValueId t) { return is_carried_fragment(t); });
     }
     /// By the producer of a block of tiles, whose groups have no registers to spare for a state and what follows from
     /// it.

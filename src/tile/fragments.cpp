@@ -368,10 +368,9 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     return made;
 }
 
-}  // namespace
-
-TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
-                              const ir::PassRunner& passes) {
+/// … where less memory is needed so.
+TileKernel remade_or_not(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                         const ir::PassRunner& passes) {
     const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1);
     if (!one_group || rules.value_axis.empty() || with_remade_values(kernel, sizes).ops.size() == kernel.ops.size())
         return lowered(kernel, sizes, rules, false, passes);
@@ -380,6 +379,17 @@ TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const 
         return made.scratch_floats + made.far_floats;
     };
     return lowered(kernel, sizes, rules, needs(true) < needs(false), passes);
+}
+
+}  // namespace
+
+TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                              const ir::PassRunner& passes) {
+    const auto tasks = [&](const FragmentRules& by) { return tasks_at_once(remade_or_not(kernel, sizes, by, {})); };
+    FragmentRules narrow = rules;
+    narrow.narrow = true;
+    const bool two_only_so = rules.stages == 1 && tasks(rules) == 1 && tasks(narrow) > 1;
+    return remade_or_not(kernel, sizes, two_only_so ? narrow : rules, passes);
 }
 
 }  // namespace forge::tile

@@ -32,6 +32,7 @@ struct FragmentRules {
     int stages = 2;                       ///< chunks whose inputs are held at a time; 1: only that which is computed
     bool wide_late = false;               ///< matrices of several blocks arrive as their chunk begins, not with a stage
     bool all_late = false;                ///< … the one that is read first, too
+    bool narrow = false;                  ///< inputs come again for two tasks with hardly any room beside matrices
     bool split = false;                   ///< long axes are split into blocks (tile/split.h)
     bool rows_multiplied = false;         ///< decayed rows that products read follow from decay products (decay_rows)
     bool masks_in_loops = false;  ///< … of groups that make outputs, rather than made while products are under way

@@ -364,8 +364,8 @@ class Frugal {
 }  // namespace
 
 Function frugal(const Function& fn, const FragmentRules& rules) {
-    const std::string key =
-        fmt::format("{} {} {} {}", rules.has_far_tiles(), rules.split, rules.processor_bytes, ir::print(fn));
+    const std::string key = fmt::format("{} {} {} {} {}", rules.has_far_tiles(), rules.split, rules.narrow,
+                                        rules.processor_bytes, ir::print(fn));
     return found_before<Function>(key, [&] { return Frugal(fn, rules).searched(); });
 }
 
