@@ -77,7 +77,7 @@ bool is_operand_of(const Op& op, ValueId v) {
 }
 
 bool is_fragment_inverse(const Op& op) {
-    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor <= 2 * kBlock;
+    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor <= kMostInverted;
 }
 
 std::optional<RepeatedMask> repeated_mask(const Function& fn, ValueId v) {
@@ -128,11 +128,11 @@ bool arrives_late(const Function& fn, ValueId v) {
 }
 
 std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
-    constexpr std::int64_t kInverseFloats = 12 * 256, kInverseOfTwoFloats = 4096, kRunningFloats = 2560,
+    constexpr std::int64_t kInverseFloats = 12 * 256, kInverseOfBlocksFloats = 4096, kRunningFloats = 2560,
                            kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     const Op& op = fn.op(v);
-    if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfTwoFloats;
+    if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfBlocksFloats;
     if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, kFragmentRules);
     if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1) + kRunningFloats;
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;

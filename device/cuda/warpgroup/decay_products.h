@@ -6,8 +6,8 @@
 /// With S the running sums of the log decays within a block of 16 rows and T_b the total of block b, what decays from j
 /// in block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds
 /// 1 if no gate does. So k_j exp2(T_b - S_j) is formed once, where S_j lay, and q_i exp2(S_i) once; each block in
-/// between costs one factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; where it is
-/// out of range, the block's entries are summed one by one. What decays from the beginning or to the end is one more
+/// between costs one factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; of channels
+/// where it is out of range, the block's entries are summed one by one. What decays from the beginning or to the end is one more
 /// factor of the same numbers.
 #pragma once
 
@@ -51,6 +51,8 @@ struct DecayedTokens {
 };
 
 namespace detail {
+
+constexpr int kGroup = 16;  ///< channels that are multiplied at a time
 
 /// Powers of two that a decay within a block may take for its inverse to be formed.
 constexpr float kDecayRange = 100.0f;
@@ -101,48 +103,81 @@ FORGE_DEVICE void put_rows_last(const RowsIn<O>& to, const DecayLane& at, int co
     }
 }
 
-/// Whether a block has a channel whose decay is out of range.
+/// Of a block, a bit for each 16 channels of which one has a decay that is out of range.
 template <int K>
-FORGE_DEVICE bool is_steep(const GateSums<K>& sums, int block) {
-    bool steep = false;
+FORGE_DEVICE unsigned steep_groups(const GateSums<K>& sums, int block) {
+    static_assert(K <= 32 * kGroup);
+    unsigned groups = 0;
 #pragma unroll 1
     for (int d = lane() * kWidth; d < K; d += kLanes * kWidth) {
         const vec total = load(sums.total(block, d));
 #pragma unroll
-        for (int l = 0; l < kWidth; ++l) steep = steep || -total.x[l] > kDecayRange;
+        for (int l = 0; l < kWidth; ++l) groups |= -total.x[l] > kDecayRange ? 1u << d / kGroup : 0;
     }
-    return __any_sync(kAllLanes, steep);
-}
-
-/// Entry (i, j) of a product, of one block, channel by channel.
-template <bool EXCLUSIVE, class Q, class K>
-FORGE_DEVICE float steep_entry(const Q& q, const K& k, const GateSums<K::kCols>& sums, int i, int j) {
-    if (j + EXCLUSIVE > i) return 0.0f;
-    float sum = 0.0f;
-#pragma unroll 2
-    for (int d = 0; d < K::kCols; ++d)
-        sum += q.number(i, d) * k.number(j, d) * ptx::exp2_approximate(*sums.at(i - EXCLUSIVE, d) - *sums.at(j, d));
-    return sum;  // for EXCLUSIVE, j is before i: so is row i - 1 of the block
-}
-
-/// Zeros; in this warp's own block what matrix units cannot compute, if it is steep.
-template <bool EXCLUSIVE, class Q, class Rows, class K>
-FORGE_DEVICE void start_product(const DecayLane& at, const DecayFactor<Q, Rows>& factor, const K& k,
-                                const GateSums<K::kCols>& sums, bool steep) {
-    constexpr int kOwn = 8;  // numbers that a lane has of a block of 16 x 16
-    float own[kOwn] = {};
-    if (steep) {
-#pragma unroll 1
-        for (int n = 0; n < kOwn; ++n) {
-            const float x = steep_entry<EXCLUSIVE>(factor.q, k, sums, at.row + n / 2 % 2 * 8,
-                                                   at.block * 16 + n / 4 * 8 + at.col / 2 + n % 2);
 #pragma unroll
-            for (int m = 0; m < kOwn; ++m) own[m] = m == n ? x : own[m];
+    for (int bit = 1; bit < kLanes; bit *= 2) groups |= __shfl_xor_sync(kAllLanes, groups, bit);
+    return groups;
+}
+
+template <class T, int R, int C>
+FORGE_DEVICE vec four_at(const Operand<T, R, C>& q, int row, int col) {
+    return q.four_at(row, col);
+}
+template <class T>
+FORGE_DEVICE vec four_at(const TokenRows<T>& q, int row, int col) {
+    return {{q.number(row, col), q.number(row, col + 1), q.number(row, col + 2), q.number(row, col + 3)}};
+}
+
+/// What a lane has of a product's block of 16 x 16 on the diagonal, in two rows and four columns.
+struct SteepBlock {
+    float x[2][4];
+};
+
+/// Adds channels d to d + 3 to the products of this warp's own block, one entry by the other: decays are those of the
+/// entries, and made once for all products. What is above the diagonal is dropped later.
+template <bool EXCLUSIVE, class K, class... Factors>
+FORGE_DEVICE void add_steep_channels(SteepBlock (&own)[sizeof...(Factors)], const DecayLane& at, int d, const K& k,
+                                     const GateSums<K::kCols>& sums, const Factors&... factors) {
+    vec to[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {  // of a block's first row, EXCLUSIVE has no entry
+        const int row = at.row + 8 * h - EXCLUSIVE;
+        to[h] = load(sums.at(row < at.block * 16 ? row + 1 : row, d));
+    }
+    const vec q[sizeof...(Factors)][2] = {{four_at(factors.q, at.row, d), four_at(factors.q, at.row + 8, d)}...};
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+        const int j = at.block * 16 + n / 2 * 8 + at.col / 2 + n % 2;
+        const vec from = load(sums.at(j, d)), token = k.four_at(j, d);
+#pragma unroll
+        for (int h = n / 2; h < 2; ++h) {
+            const vec decayed = token * exp2_of(to[h] - from);
+#pragma unroll
+            for (int f = 0; f < static_cast<int>(sizeof...(Factors)); ++f)
+#pragma unroll
+                for (int l = 0; l < kWidth; ++l) own[f].x[h][n] += q[f][h].x[l] * decayed.x[l];
         }
     }
+}
+
+/// Sets the products to zeros, and in this warp's own block to what steep groups of channels give.
+template <bool EXCLUSIVE, class K, class... Factors>
+FORGE_DEVICE void start_products(const DecayLane& at, unsigned steep, const K& k, const GateSums<K::kCols>& sums,
+                                 const Factors&... factors) {
+    constexpr int kOwn = 8;  // numbers that a lane has of a block of 16 x 16
+    SteepBlock own[sizeof...(Factors)] = {};
+#pragma unroll 1
+    for (; steep != 0; steep &= steep - 1)
+#pragma unroll 1
+        for (int d = (__ffs(static_cast<int>(steep)) - 1) * kGroup, end = d + kGroup; d < end; d += kWidth)
+            add_steep_channels<EXCLUSIVE>(own, at, d, k, sums, factors...);
+    Fragment<64, 64>* const products[] = {&factors.product...};
 #pragma unroll
-    for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n)
-        factor.product.x[n] = n / kOwn == at.block ? own[n % kOwn] : 0.0f;
+    for (int f = 0; f < static_cast<int>(sizeof...(Factors)); ++f)
+#pragma unroll
+        for (int n = 0; n < Fragment<64, 64>::kRegisters; ++n)
+            products[f]->x[n] = n / kOwn == at.block ? own[f].x[n / 2 % 2][n % kOwn / 4 * 2 + n % 2] : 0.0f;
+    __syncwarp();  // before sums are overwritten
 }
 
 /// For 16 channels: k decayed to the end of its block, where its sums lay; returns what has decayed since the block's
@@ -292,12 +327,11 @@ template <bool EXCLUSIVE, int PARTS, int GROUPS = 2, class K, class Rows, class.
 FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, const DecayedTokens<K, Rows>& tokens,
                                  const Factors&... factors) {
     using namespace detail;
-    constexpr int kGroup = 16, kAtOnce = GROUPS * kGroup;  // channels
+    constexpr int kAtOnce = GROUPS * kGroup;
     const DecayLane at;
     make_block_factors(sums, at.block, whole);
-    const bool steep = is_steep(sums, at.block);
-    (start_product<EXCLUSIVE>(at, factors, tokens.k, sums, steep), ...);
-    __syncwarp();  // before sums are overwritten
+    const unsigned steep = steep_groups(sums, at.block);
+    start_products<EXCLUSIVE>(at, steep, tokens.k, sums, factors...);
 #pragma unroll 1
     for (int begin = at.col; begin < K::kCols; begin += kAtOnce) {
         const DecayAhead<GROUPS> ahead[] = {ask_ahead<GROUPS>(factors.q, at, begin)...};
@@ -307,7 +341,8 @@ FORGE_DEVICE void decay_products(const GateSums<K::kCols>& sums, float* whole, c
         sync();
 #pragma unroll
         for (int n = 0; n < GROUPS; ++n)
-            add_decay_channels<PARTS>(at, begin + n * kGroup, n, since[n], ahead, steep, tokens.k, sums, factors...);
+            add_decay_channels<PARTS>(at, begin + n * kGroup, n, since[n], ahead, steep >> (begin / kGroup + n) & 1,
+                                      tokens.k, sums, factors...);
 #pragma unroll
         for (int n = 0; n < GROUPS; ++n) put_rows_last(tokens.rows, at, begin + n * kGroup, sums);
     }

@@ -13,7 +13,7 @@
 #include "floats.h"
 #include "fragment.h"
 #include "inverse.h"
-#include "inverse_of_two.h"
+#include "inverse_of_blocks.h"
 #include "kept_rows.h"
 #include "move.h"
 #include "multiply.h"

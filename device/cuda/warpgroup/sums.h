@@ -52,36 +52,68 @@ FORGE_DEVICE void reduce_rows_in_memory(float* to, F f) {
     }
 }
 
+/// Of two lanes, whose numbers differ in BIT, each keeps half of the columns that both have, until each has an eighth.
+/// Returns the first that this lane keeps. Bounds are constants, or `own` would have addresses, in local memory.
+template <class Op, int BIT, int LEFT, int OWN>
+FORGE_DEVICE int divide_columns(float (&own)[OWN]) {
+    if constexpr (BIT < kLanes) {
+        const bool upper = lane() & BIT;
+#pragma unroll
+        for (int n = 0; n < LEFT; ++n) {
+            const float kept = upper ? own[n + LEFT] : own[n], given = upper ? own[n] : own[n + LEFT];
+            own[n] = Op::of(kept, __shfl_xor_sync(kAllLanes, given, BIT));
+        }
+        return (upper ? LEFT : 0) + divide_columns<Op, BIT * 2, LEFT / 2>(own);
+    }
+    return 0;
+}
+
+/// to[j] = what the four warps have of column j, combined.
+template <class Op, int N>
+FORGE_DEVICE void combine_warps(float* to, const float* work) {
+    for (int j = thread(); j < N; j += kThreads)
+        to[j] = Op::of(Op::of(work[j], work[N + j]), Op::of(work[2 * N + j], work[3 * N + j]));
+}
+
 template <class Op, int M, int N, class F>
 FORGE_DEVICE void reduce_columns(float* to, float* work, F f) {
     constexpr int kOwn = N / 4;  // columns of this thread
     float own[kOwn];
 #pragma unroll
-    for (float& x : own) x = Op::nothing();
-    each<M, N>([&](const Spot& s) {
-        const pair x = f(s);
-        const int n = s.index % (N / 2) / 4 * 2;
-        own[n] = Op::of(own[n], x.x[0]);
-        own[n + 1] = Op::of(own[n + 1], x.x[1]);
-    });
-    // Of two lanes each keeps half of the columns that both have, until each has an eighth.
-    int first = 0;
+    for (int n = 0; n < kOwn; n += 2) {
+        pair all{{Op::nothing(), Op::nothing()}};
 #pragma unroll
-    for (int bit = 4, left = kOwn / 2; bit < kLanes; bit *= 2, left /= 2) {
-        const bool upper = lane() & bit;
-        first += upper ? left : 0;
-#pragma unroll
-        for (int n = 0; n < left; ++n) {
-            const float kept = upper ? own[n + left] : own[n], given = upper ? own[n] : own[n + left];
-            own[n] = Op::of(kept, __shfl_xor_sync(kAllLanes, given, bit));
+        for (int row = 0; row < M / 32; ++row) {
+            const pair x = f(spot_of<N>(row / 2 * (N / 2) + n * 2 + row % 2 * 2));
+            all = {{Op::of(all.x[0], x.x[0]), Op::of(all.x[1], x.x[1])}};
         }
+        own[n] = all.x[0], own[n + 1] = all.x[1];
     }
+    const int first = divide_columns<Op, 4, kOwn / 2>(own);
     float* const of_warp = work + thread() % 128 / kLanes * N + lane() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < kOwn / 8; ++n) of_warp[(first + n) / 2 * 8 + (first + n) % 2] = own[n];
     sync();
-    for (int j = thread(); j < N; j += kThreads)
-        to[j] = Op::of(Op::of(work[j], work[N + j]), Op::of(work[2 * N + j], work[3 * N + j]));
+    combine_warps<Op, N>(to, work);
+}
+
+/// A warp has M / 4 rows, of which a lane goes down a pair of columns, so that no lanes have anything in common.
+template <class Op, int M, int N, class F>
+FORGE_DEVICE void reduce_columns_in_memory(float* to, float* work, F f) {
+    constexpr int kWarps = 4, kRows = M / kWarps;
+    const int warp = uniform(thread() % 128 / kLanes);
+#pragma unroll 1
+    for (int j = lane() * 2; j < N; j += kLanes * 2) {
+        pair all{{Op::nothing(), Op::nothing()}};
+#pragma unroll 8
+        for (int n = 0; n < kRows; ++n) {
+            const pair x = f(Spot{0, warp * kRows + n, j});
+            all = {{Op::of(all.x[0], x.x[0]), Op::of(all.x[1], x.x[1])}};
+        }
+        store_pair(work + warp * N + j, all);
+    }
+    sync();
+    combine_warps<Op, N>(to, work);
 }
 
 }  // namespace detail
@@ -144,6 +176,16 @@ FORGE_DEVICE void sum_columns(float* sums, float* work, F f) {
 template <int M, int N, class F>
 FORGE_DEVICE void greatest_of_columns(float* greatest, float* work, F f) {
     detail::reduce_columns<detail::Larger, M, N>(greatest, work, f);
+}
+
+/// The same of what lies in memory alone: f of a spot without a register.
+template <int M, int N, class F>
+FORGE_DEVICE void sum_columns_in_memory(float* sums, float* work, F f) {
+    detail::reduce_columns_in_memory<detail::Plus, M, N>(sums, work, f);
+}
+template <int M, int N, class F>
+FORGE_DEVICE void greatest_of_columns_in_memory(float* greatest, float* work, F f) {
+    detail::reduce_columns_in_memory<detail::Larger, M, N>(greatest, work, f);
 }
 
 /// f[i, j] = f[0, j] + … + f[i, j]; EXCLUSIVE: up to f[i - 1, j]; REVERSE: from the last row on. A warp has 16 rows, 32

@@ -40,8 +40,8 @@ class FragmentLoop {
         const bool along_rows = fn_.op(sum).attrs.dim == 1;
         const char* const what = fn_.op(sum).code == Opcode::Amax ? "greatest_of" : "sum";
         for (const std::string& s : before_) c_.out.put(s);
-        const char* const kind = !along_rows ? "columns" : reads_fragment_ ? "rows" : "rows_in_memory";
-        c_.out.open(fmt::format("{}_{}<{}, {}>({}, {}[&](const Spot& spot)", what, kind, rows(), cols(), c_.name(sum),
+        c_.out.open(fmt::format("{}_{}{}<{}, {}>({}, {}[&](const Spot& spot)", what, along_rows ? "rows" : "columns",
+                                reads_fragment_ ? "" : "_in_memory", rows(), cols(), c_.name(sum),
                                 along_rows ? "" : work + ", "));
         for (const std::string& s : statements_) c_.out.put(s);
         c_.out.put(fmt::format("return {};", value));
