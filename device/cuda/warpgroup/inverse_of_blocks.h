@@ -45,20 +45,34 @@ FORGE_DEVICE void invert_below(Fragment<N, N>& x, float* work) {
     for (float& y : below.x) y = -y;
 }
 
-/// Row ROW of blocks, from column COL on, then the rows below it. (Not loops: what they index must be registers.)
+/// The blocks of row ROW from column COL on, then those of the rows below. (Not loops: what they index are registers.)
 template <int ROW, int COL, int N>
 FORGE_DEVICE void invert_from(Fragment<N, N>& x, float* work) {
-    if constexpr (COL == 0) {
-        if constexpr (ROW > 0) sync();
-        block_at(x, ROW, ROW) = unit_lower_inverse(block_at(x, ROW, ROW), work);
-    }
     if constexpr (COL < ROW) {
         invert_below<ROW, COL>(x, work);
         invert_from<ROW, COL + 1>(x, work);
     } else if constexpr (ROW + 1 < N / 64) {
-        block_at(x, ROW, ROW + 1) = Fragment<64, 64>{};
-        if constexpr (ROW + 2 < N / 64) block_at(x, ROW, ROW + 2) = Fragment<64, 64>{};
         invert_from<ROW + 1, 0>(x, work);
+    }
+}
+
+/// The blocks on the diagonal, by the same instructions: several times as many might not fit the multiprocessor's cache.
+template <int N>
+FORGE_DEVICE void invert_diagonal(Fragment<N, N>& x, float* work) {
+#pragma unroll 1
+    for (int b = 0; b < N / 64; ++b) {
+        Fragment<64, 64> own = block_at(x, 0, 0);
+#pragma unroll
+        for (int m = 1; m < N / 64; ++m)
+#pragma unroll
+            for (int n = 0; n < own.kRegisters; ++n) own.x[n] = b == m ? block_at(x, m, m).x[n] : own.x[n];
+        sync();
+        own = unit_lower_inverse(own, work);
+#pragma unroll
+        for (int m = 0; m < N / 64; ++m)
+#pragma unroll
+            for (int n = 0; n < own.kRegisters; ++n)
+                block_at(x, m, m).x[n] = b == m ? own.x[n] : block_at(x, m, m).x[n];
     }
 }
 
@@ -71,6 +85,12 @@ template <int N>
 FORGE_DEVICE Fragment<N, N> unit_lower_inverse(const Fragment<N, N>& a, float* work) {
     static_assert(N <= 192, "registers");
     Fragment<N, N> x = a;
+#pragma unroll
+    for (int row = 0; row < N / 64; ++row)
+#pragma unroll
+        for (int col = 1; col < N / 64; ++col)
+            if (col > row) detail::block_at(x, row, col) = Fragment<64, 64>{};
+    detail::invert_diagonal(x, work);
     detail::invert_from<0, 0>(x, work);
     return x;
 }
