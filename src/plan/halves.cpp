@@ -1,6 +1,8 @@
 #include "plan/halves.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "graph/passes.h"
 
@@ -9,41 +11,81 @@ namespace {
 
 using ir::Function;
 
-/// The products, inverses and decays that each result needs.
-std::vector<std::set<ir::ValueId>> costly_work(const Function& fn) {
-    std::vector<std::set<ir::ValueId>> work;
-    for (const ir::Result& r : fn.results) {
-        const auto needed = ir::needed_for(fn, {r.value});
-        work.emplace_back();
-        for (ir::ValueId v = 0; v < fn.size(); ++v) {
-            const ir::Op& op = fn.op(v);
-            const bool costly = !op.args.empty() && !ir::is_view(op.code) && !ir::is_elementwise(op.code);
-            if (needed[static_cast<std::size_t>(v)] && costly) work.back().insert(v);
-        }
+/// Roughly, instructions of an operation: of matrices, which are what is long; of other work next to nothing.
+double length_of(const Function& fn, const ir::Op& op) {
+    const auto is_matrix = [](const ir::Op& o) { return o.type.rank() == 2; };
+    const bool of_matrix =
+        std::any_of(op.args.begin(), op.args.end(), [&](ir::ValueId a) { return is_matrix(fn.op(a)); });
+    if (op.args.empty() || ir::is_view(op.code)) return 0;
+    if (!is_matrix(op) && !of_matrix) return 0.01;
+    if (op.code == ir::Opcode::Inverse) return 16;
+    return ir::is_elementwise(op.code) ? 1 : 4;
+}
+
+/// What work a set of results needs, and how long that is.
+class Work {
+  public:
+    explicit Work(const Function& fn) : fn_(fn) {}
+    [[nodiscard]] std::vector<bool> needed(std::size_t result) const {
+        return ir::needed_for(fn_, {fn_.results[result].value});
     }
-    return work;
+    /// Of what is in `work` and not in `others`.
+    [[nodiscard]] double length(const std::vector<bool>& work, const std::vector<bool>& others) const {
+        double sum = 0;
+        for (ir::ValueId v = 0; v < fn_.size(); ++v) {
+            const auto i = static_cast<std::size_t>(v);
+            if (work[i] && !others[i]) sum += length_of(fn_, fn_.op(v));
+        }
+        return sum;
+    }
+    [[nodiscard]] double length(const std::vector<bool>& work) const {
+        return length(work, std::vector<bool>(work.size()));
+    }
+
+  private:
+    const Function& fn_;
+};
+
+/// The two results that have most work each that the other has not.
+std::pair<std::size_t, std::size_t> most_apart(const Work& work, const std::vector<std::vector<bool>>& needed) {
+    std::pair<std::size_t, std::size_t> found = {0, 1};
+    double most = -1;
+    for (std::size_t a = 0; a < needed.size(); ++a)
+        for (std::size_t b = a + 1; b < needed.size(); ++b) {
+            const double apart = std::min(work.length(needed[a], needed[b]), work.length(needed[b], needed[a]));
+            if (apart > most) found = {a, b}, most = apart;
+        }
+    return found;
 }
 
-std::size_t in_common(const std::set<ir::ValueId>& a, const std::set<ir::ValueId>& b) {
-    return static_cast<std::size_t>(std::count_if(a.begin(), a.end(), [&](ir::ValueId v) { return b.contains(v); }));
-}
-
-/// Which results are the second half's: two that have the least work in common, relative to what they need, and of the
-/// others those that have more with the second.
+/// Which results are the second half's: of the two that are most apart one, and of the others, the longest first, those
+/// that leave the longer half shorter there.
 std::vector<bool> in_second_half(const Function& fn) {
-    const auto work = costly_work(fn);
-    const std::size_t count = work.size();
-    const auto alike = [&](std::size_t a, std::size_t b) {
-        const std::size_t most = std::max<std::size_t>(1, std::max(work[a].size(), work[b].size()));
-        return static_cast<double>(in_common(work[a], work[b])) / static_cast<double>(most);
-    };
-    std::size_t first = 0, second = 1;
-    for (std::size_t a = 0; a < count; ++a)
-        for (std::size_t b = a + 1; b < count; ++b)
-            if (alike(a, b) < alike(first, second)) first = a, second = b;
-    std::vector<bool> found;
-    for (std::size_t i = 0; i < count; ++i)
-        found.push_back(i == second || (i != first && alike(i, second) > alike(i, first)));
+    const Work work(fn);
+    std::vector<std::vector<bool>> needed;
+    for (std::size_t i = 0; i < fn.results.size(); ++i) needed.push_back(work.needed(i));
+    const auto [first, second] = most_apart(work, needed);
+    std::vector<std::size_t> others;
+    for (std::size_t i = 0; i < needed.size(); ++i)
+        if (i != first && i != second) others.push_back(i);
+    std::stable_sort(others.begin(), others.end(),
+                     [&](std::size_t a, std::size_t b) { return work.length(needed[a]) > work.length(needed[b]); });
+    std::vector<bool> found(needed.size());
+    found[second] = true;
+    std::array<std::vector<bool>, 2> halves = {needed[first], needed[second]};
+    for (const std::size_t i : others) {
+        const auto with = [&](std::size_t half) {
+            return work.length(halves[half]) + work.length(needed[i], halves[half]);
+        };
+        const auto longer = [&](std::size_t half) { return std::max(with(half), work.length(halves[1 - half])); };
+        const std::size_t half =
+            longer(1) < longer(0) ||
+                    (longer(1) == longer(0) && work.length(needed[i], halves[1]) < work.length(needed[i], halves[0]))
+                ? 1
+                : 0;
+        found[i] = half == 1;
+        for (std::size_t v = 0; v < needed[i].size(); ++v) halves[half][v] = halves[half][v] || needed[i][v];
+    }
     return found;
 }
 

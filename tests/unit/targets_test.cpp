@@ -12,6 +12,7 @@
 #include "target/choose.h"
 #include "tests/novel/novel.h"
 #include "tests/support/turns.h"
+#include "tile/text.h"
 #include "variants/variants.h"
 
 namespace forge::target {
@@ -65,6 +66,29 @@ TEST(Targets, HaveAScheduleOrAReason) {
     EXPECT_GT(of_target(warp_groups_target(), true), 4);
     EXPECT_GT(of_target(portable_target(), true), 4);
     EXPECT_EQ(of_target(cpu_target(), true) + of_target(cpu_target(), false), 0);
+}
+
+// Both have the outputs' gradients in one kernel; of delta products with two rows per token that has twice the text
+// that a multiprocessor keeps.
+TEST(Targets, KernelsOfTooMuchTextAreHalved) {
+    for (const auto& [variant, halves] : {std::pair("delta_product", true), std::pair("gated_delta_net", false)}) {
+        const Chosen program = of(variant);
+        const Question question = about("h200", 8192, 32);
+        const auto& gradients = program.module.entry("backward");
+        plan::Schedule s = choose(gradients.tensors, gradients.optimised, question, Range::Best).schedule;
+        EXPECT_EQ(!s.halved.empty(), halves) << plan::to_string(s);
+        const auto longest = [&] {
+            std::int64_t most = 0;
+            for (const plan::Kernel& kernel :
+                 plan::make_plan(gradients.tensors, gradients.optimised, question.problem.sizes, s).kernels)
+                if (kernel.graph.loop == plan::Loop::Chunks) most = std::max(most, tile::text_bytes(kernel.tiles));
+            return most;
+        };
+        const std::int64_t so = longest();
+        s.halved.clear();
+        if (halves) EXPECT_LT(so, longest() * 4 / 5);
+        else EXPECT_LT(so, tile::kKeptText * 11 / 10);
+    }
 }
 
 TEST(Targets, PortableSchedulesGoByTimeAndMemory) {

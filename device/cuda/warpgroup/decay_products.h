@@ -7,8 +7,8 @@
 /// in block b to i in a later block r is exp2(S_i) exp2(T_{r-1}) … exp2(T_{b+1}) exp2(T_b - S_j), none of which exceeds
 /// 1 if no gate does. So k_j exp2(T_b - S_j) is formed once, where S_j lay, and q_i exp2(S_i) once; each block in
 /// between costs one factor per channel. Within a block the factor is exp2(-T_b), the inverse of a decay; of channels
-/// where it is out of range, the block's entries are summed one by one. What decays from the beginning or to the end is one more
-/// factor of the same numbers.
+/// where it is out of range, the block's entries are summed one by one. What decays from the beginning or to the end is
+/// one more factor of the same numbers.
 #pragma once
 
 #include "decay_patches.h"

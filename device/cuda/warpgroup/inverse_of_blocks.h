@@ -1,5 +1,5 @@
-/// Inverse of a unit lower-triangular matrix of several blocks of 64 x 64 (inverse.h), down and to the right: with X the
-/// inverse of A, of row r of blocks
+/// Inverse of a unit lower-triangular matrix of several blocks of 64 x 64 (inverse.h), down and to the right: with X
+/// the inverse of A, of row r of blocks
 ///     X(r, r) = A(r, r)⁻¹,  X(r, c) = -X(r, r) (A(r, c) X(c, c) + … + A(r, r - 1) X(r - 1, c)),
 /// products on the matrix units of numbers in two bf16 parts, which have 16 bits.
 #pragma once
@@ -56,7 +56,8 @@ FORGE_DEVICE void invert_from(Fragment<N, N>& x, float* work) {
     }
 }
 
-/// The blocks on the diagonal, by the same instructions: several times as many might not fit the multiprocessor's cache.
+/// The blocks on the diagonal, by the same instructions: several times as many might not fit the multiprocessor's
+/// cache.
 template <int N>
 FORGE_DEVICE void invert_diagonal(Fragment<N, N>& x, float* work) {
 #pragma unroll 1

@@ -55,10 +55,11 @@ struct ScanTimes {
     // those that it has.
     double alone_stored, alone_late, alone_product, alone_block, alone_decays, alone_vector, alone_ahead, alone_floats,
         alone_matrix, alone_function, alone_spilled, registers;
-    double role;        ///< what share of it a group of a task with roles takes for what it computes of a chunk
-    double paired;      ///< what share of this it takes where two tasks of a multiprocessor have a producer each
-    double early;       ///< … of states that are no fragments, which have a scan of their own,
-    double by_element;  ///< and of such that threads hold
+    double role;              ///< what share of it a group of a task with roles takes for what it computes of a chunk
+    double kilobyte_of_text;  ///< what a task of a single chunk waits for a kilobyte of instructions that were not kept
+    double paired;            ///< what share of this it takes where two tasks of a multiprocessor have a producer each
+    double early;             ///< … of states that are no fragments, which have a scan of their own,
+    double by_element;        ///< and of such that threads hold
 
     // A chunk of a block of tiles, which is over when both are: what tiles have in common, in a group of its own, takes
     // so many times what it takes a task of the work ahead; an operation of a tile's group beside that of another one.
@@ -115,6 +116,7 @@ constexpr ScanTimes kH200 = {.product = 0.145,
                              .alone_spilled = 0.15,
                              .registers = 288,
                              .role = 0.48,
+                             .kilobyte_of_text = 0.21,
                              .paired = 0.6,
                              .early = 0.33,
                              .by_element = 0.06,

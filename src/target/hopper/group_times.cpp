@@ -10,6 +10,7 @@
 #include "target/hopper/scan_times.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
+#include "tile/text.h"
 
 namespace forge::target {
 namespace {
@@ -68,11 +69,23 @@ double microseconds_of_spills(const plan::Plan& plan, const plan::Kernel& kernel
 
 double factor_of_waits(double tasks_at_once) { return 1 + kH200.waits * (kFull / std::min(tasks_at_once, kFull) - 1); }
 
+namespace {
+
+/// What a task waits for its instructions: for all, if there are more than the multiprocessor keeps by some.
+double microseconds_of_text(const tile::TileKernel& kernel) {
+    constexpr double kSome = 0.15;
+    const auto bytes = static_cast<double>(tile::text_bytes(kernel)), kept = static_cast<double>(tile::kKeptText);
+    return kH200.kilobyte_of_text * bytes / 1024 * std::clamp((bytes / kept - 1) / kSome, 0.0, 1.0);
+}
+
+}  // namespace
+
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) * static_cast<double>(tasks) /
-           multiprocessors;
+    return (factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) +
+            microseconds_of_text(kernel.tiles) / tasks_at_once) *
+           static_cast<double>(tasks) / multiprocessors;
 }
 
 Extent extent_of_scan(const plan::Plan& plan, const plan::Kernel& kernel, const Problem& problem) {

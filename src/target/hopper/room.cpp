@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "ir/definition.h"
 #include "plan/place.h"
 #include "tile/fragments.h"
+#include "tile/text.h"
 
 namespace forge::target {
 
@@ -83,9 +85,9 @@ Schedule with_split_axes(Schedule s, const SharedMemory& memory, const MakePlan&
 
 namespace {
 
-/// Where tiles lie in global memory, and kernels of single chunks do not fit even so, each of them is two, or four.
-Schedule with_halves(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
-    constexpr int kRounds = 2;
+/// Where tiles lie in global memory, kernels of single chunks that do not fit even so as two, or as four, or eight.
+Schedule with_fitting_halves(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr int kRounds = 3;
     if (s.far_blocks == 0) return s;
     for (int round = 0; round < kRounds; ++round) {
         const std::set<std::string> before = s.halved;
@@ -96,6 +98,59 @@ Schedule with_halves(Schedule s, const SharedMemory& memory, const MakePlan& mak
         s = with_split_axes(s, memory, make_plan);
     }
     return s;
+}
+
+/// Whether a kernel of single chunks waits for its instructions so much that it should be two.
+bool is_too_long(const plan::Kernel& kernel) {
+    constexpr std::int64_t kTooLong = tile::kKeptText * 11 / 10;
+    return kernel.graph.loop == plan::Loop::Chunks && kernel.graph.fn.results.size() > 1 &&
+           tile::text_bytes(kernel.tiles) > kTooLong;
+}
+
+/// Whether a kernel's halves fit, with texts that are kept, or shorter by a fifth: what both need is not most of it.
+bool are_shorter(const plan::Plan& halved, const plan::Kernel& whole, const SharedMemory& memory) {
+    constexpr double kShorter = 0.8, kNearlyKept = 1.05;
+    const double enough = std::max(kNearlyKept * static_cast<double>(tile::kKeptText),
+                                   kShorter * static_cast<double>(tile::text_bytes(whole.tiles)));
+    return std::all_of(halved.kernels.begin(), halved.kernels.end(), [&](const plan::Kernel& kernel) {
+        const std::string& name = kernel.graph.name;
+        const bool half = name == whole.graph.name + "_first" || name == whole.graph.name + "_second";
+        return !half || (bytes_of_tiles(kernel) <= memory.bytes &&
+                         static_cast<double>(tile::text_bytes(kernel.tiles)) <= enough);
+    });
+}
+
+/// Kernels whose text is too long as two, or as four, or eight; where tiles lie in global memory, that is what binds.
+Schedule with_short_halves(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    constexpr int kRounds = 3;
+    if (s.far_blocks > 0) return s;
+    std::set<std::string> whole;
+    plan::Plan plan = make_plan(s);
+    for (int round = 0; round < kRounds; ++round) {
+        std::set<std::string> cut = s.halved;
+        for (const plan::Kernel& kernel : plan.kernels)
+            if (is_too_long(kernel) && !whole.contains(kernel.graph.name)) cut.insert(kernel.graph.name);
+        if (cut == s.halved) break;
+        Schedule halved = s;
+        halved.halved = cut;
+        halved = with_split_axes(std::move(halved), memory, make_plan);
+        plan::Plan pieces = make_plan(halved);
+        for (const plan::Kernel& kernel : plan.kernels)
+            if (const std::string& name = kernel.graph.name;
+                cut.contains(name) && !s.halved.contains(name) && !are_shorter(pieces, kernel, memory))
+                whole.insert(name), cut.erase(name);
+        if (cut != halved.halved) {
+            halved = s, halved.halved = cut;
+            halved = with_split_axes(std::move(halved), memory, make_plan);
+            pieces = make_plan(halved);
+        }
+        s = std::move(halved), plan = std::move(pieces);
+    }
+    return s;
+}
+
+Schedule with_halves(Schedule s, const SharedMemory& memory, const MakePlan& make_plan) {
+    return with_short_halves(with_fitting_halves(std::move(s), memory, make_plan), memory, make_plan);
 }
 
 /// Nothing if kernels do not fit, and what they need.
