@@ -7,6 +7,7 @@
 
 #include "ir/definition.h"
 #include "plan/place.h"
+#include "target/hopper/group_times.h"
 #include "tile/fragments.h"
 #include "tile/text.h"
 
@@ -107,17 +108,25 @@ bool is_too_long(const plan::Kernel& kernel) {
            tile::text_bytes(kernel.tiles) > kTooLong;
 }
 
-/// Whether a kernel's halves fit, with texts that are kept, or shorter by a fifth: what both need is not most of it.
-bool are_shorter(const plan::Plan& halved, const plan::Kernel& whole, const SharedMemory& memory) {
-    constexpr double kShorter = 0.8, kNearlyKept = 1.05;
+double microseconds_of_own_chunk(const plan::Kernel& kernel) {
+    return microseconds_of_chunks(kernel, 1, static_cast<double>(tile::tasks_at_once(kernel.tiles)), 1);
+}
+
+/// Whether a kernel's halves fit, with texts that are kept, or shorter by a fifth, and do not make too much twice. They
+/// may take a little more where they can be halved again.
+bool are_better(const plan::Plan& halved, const plan::Kernel& whole, const SharedMemory& memory) {
+    constexpr double kShorter = 0.8, kNearlyKept = 1.05, kMore = 1.1;
     const double enough = std::max(kNearlyKept * static_cast<double>(tile::kKeptText),
                                    kShorter * static_cast<double>(tile::text_bytes(whole.tiles)));
-    return std::all_of(halved.kernels.begin(), halved.kernels.end(), [&](const plan::Kernel& kernel) {
+    double both = 0;
+    for (const plan::Kernel& kernel : halved.kernels) {
         const std::string& name = kernel.graph.name;
-        const bool half = name == whole.graph.name + "_first" || name == whole.graph.name + "_second";
-        return !half || (bytes_of_tiles(kernel) <= memory.bytes &&
-                         static_cast<double>(tile::text_bytes(kernel.tiles)) <= enough);
-    });
+        if (name != whole.graph.name + "_first" && name != whole.graph.name + "_second") continue;
+        const bool fits = bytes_of_tiles(kernel) <= memory.bytes;
+        if (!fits || static_cast<double>(tile::text_bytes(kernel.tiles)) > enough) return false;
+        both += microseconds_of_own_chunk(kernel);
+    }
+    return both <= kMore * microseconds_of_own_chunk(whole);
 }
 
 /// Kernels whose text is too long as two, or as four, or eight; where tiles lie in global memory, that is what binds.
@@ -137,7 +146,7 @@ Schedule with_short_halves(Schedule s, const SharedMemory& memory, const MakePla
         plan::Plan pieces = make_plan(halved);
         for (const plan::Kernel& kernel : plan.kernels)
             if (const std::string& name = kernel.graph.name;
-                cut.contains(name) && !s.halved.contains(name) && !are_shorter(pieces, kernel, memory))
+                cut.contains(name) && !s.halved.contains(name) && !are_better(pieces, kernel, memory))
                 whole.insert(name), cut.erase(name);
         if (cut != halved.halved) {
             halved = s, halved.halved = cut;
