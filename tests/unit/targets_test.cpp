@@ -11,6 +11,7 @@
 #include "program/module.h"
 #include "target/choose.h"
 #include "tests/novel/novel.h"
+#include "tests/support/entries.h"
 #include "tests/support/turns.h"
 #include "tile/text.h"
 #include "variants/variants.h"
@@ -68,11 +69,11 @@ TEST(Targets, HaveAScheduleOrAReason) {
     EXPECT_EQ(of_target(cpu_target(), true) + of_target(cpu_target(), false), 0);
 }
 
-// Both have the outputs' gradients in one kernel; of delta products with two rows per token that has twice the text
+// Both have the outputs' gradients in one kernel; of RWKV-7 that has four times the text
 // that a multiprocessor keeps.
 TEST(Targets, KernelsOfTooMuchTextAreHalved) {
-    for (const auto& [variant, halves] : {std::pair("delta_product", true), std::pair("gated_delta_net", false)}) {
-        const Chosen program = of(variant);
+    for (const auto& [variant, halves] : {std::pair("rwkv7", true), std::pair("gated_delta_net", false)}) {
+        const Chosen program(tests::program_named(variant).make().define());
         const Question question = about("h200", 8192, 32);
         const auto& gradients = program.module.entry("backward");
         plan::Schedule s = choose(gradients.tensors, gradients.optimised, question, Range::Best).schedule;
