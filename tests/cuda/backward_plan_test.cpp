@@ -23,9 +23,11 @@ auto emitted_for(const std::string& program, std::int64_t size, const std::strin
     return compiler::emitted(program::Module(program_named(program).make().define(), BF16), options);
 }
 
+/// Or its first half.
 const plan::Kernel& kernel_of(const plan::Plan& plan, const std::string& end) {
     for (const plan::Kernel& kernel : plan.kernels)
-        if (kernel.graph.name.ends_with(end)) return kernel;
+        if (kernel.graph.name.ends_with(end) || kernel.graph.name.find(end + "_first") != std::string::npos)
+            return kernel;
     throw std::runtime_error("no kernel " + end);
 }
 
