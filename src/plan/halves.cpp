@@ -74,15 +74,11 @@ std::vector<bool> in_second_half(const Function& fn) {
     found[second] = true;
     std::array<std::vector<bool>, 2> halves = {needed[first], needed[second]};
     for (const std::size_t i : others) {
-        const auto with = [&](std::size_t half) {
-            return work.length(halves[half]) + work.length(needed[i], halves[half]);
+        const auto price = [&](std::size_t half) {  // the longer half's length, then what is added
+            const double added = work.length(needed[i], halves[half]);
+            return std::pair(std::max(work.length(halves[half]) + added, work.length(halves[1 - half])), added);
         };
-        const auto longer = [&](std::size_t half) { return std::max(with(half), work.length(halves[1 - half])); };
-        const std::size_t half =
-            longer(1) < longer(0) ||
-                    (longer(1) == longer(0) && work.length(needed[i], halves[1]) < work.length(needed[i], halves[0]))
-                ? 1
-                : 0;
+        const std::size_t half = price(1) < price(0) ? 1 : 0;
         found[i] = half == 1;
         for (std::size_t v = 0; v < needed[i].size(); ++v) halves[half][v] = halves[half][v] || needed[i][v];
     }

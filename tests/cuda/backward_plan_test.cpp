@@ -10,8 +10,10 @@
 #include "emit/cuda/emit_cuda.h"
 #include "emit/cuda/launch.h"
 #include "support/environment.h"
+#include "tests/support/elf.h"
 #include "tests/support/entries.h"
 #include "tile/fragments.h"
+#include "tile/text.h"
 
 namespace forge::tests {
 namespace {
@@ -183,6 +185,17 @@ TEST_P(BackwardCompiler, LeavesProductsUnderWay) {
         build::build_cuda_binary(GetParam(), emit::emit_cuda(made->plan), "sm_90a", support::default_cache_dir());
     std::istringstream report(binary.report);
     for (std::string line; std::getline(report, line);) EXPECT_EQ(line.find("C7512"), std::string::npos) << line;
+    // An array whose index is no constant lies in local memory; a pair may, for a few of its numbers.
+    for (const build::KernelReport& kernel : binary.kernels)
+        EXPECT_TRUE(kernel.stack_bytes <= 8 || kernel.spill_bytes > 0) << kernel.kernel << "\n" << binary.report;
+    const auto texts = text_of_kernels(binary.cubin);
+    for (const plan::Kernel& kernel : made->plan.kernels) {
+        if (kernel.graph.loop != plan::Loop::Chunks) continue;
+        const auto said = static_cast<double>(tile::text_bytes(kernel.tiles)),
+                   made_of = static_cast<double>(texts.at("forge_" + kernel.graph.name));
+        EXPECT_LT(said, 1.35 * made_of) << kernel.graph.name;
+        EXPECT_GT(said, 0.8 * made_of) << kernel.graph.name;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, BackwardCompiler,

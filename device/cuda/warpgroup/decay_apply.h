@@ -187,11 +187,12 @@ struct DecayApply {
     /// Registers have no address: those of 32 channels are the fragment's last, and all move on by as many.
     FORGE_DEVICE Fragment<64, K> run() const {
         Fragment<64, K> f = {};
+        constexpr unsigned kGroups = (1u << kAtOnce / kGroup) - 1;
         const unsigned steep = steep_groups(sums, own);
 #pragma unroll 1
         for (int d0 = 0; d0 < K; d0 += kAtOnce) {
             float y[kOwn / 4][4] = {};
-            make(y, d0, (steep >> d0 / kGroup & 3) != 0);
+            make(y, d0, (steep >> d0 / kGroup & kGroups) != 0);
 #pragma unroll
             for (int n = 0; n < Fragment<64, K>::kRegisters - kOwn; ++n) f.x[n] = f.x[n + kOwn];
 #pragma unroll
