@@ -192,8 +192,7 @@ void Forms::decide(ValueId v) {
         form_[index(v)] = is_number(op.args[0]) ? Space::Reg : Space::Tile;
     else if (ir::is_matmul(op.code)) form_[index(v)] = product(v);
     else if (op.code == Opcode::DecayMatmul) form_[index(v)] = decay_product(v);
-    else if (op.code == Opcode::Inverse)
-        form_[index(v)] = is_fragment_inverse(op, rules_) ? Space::Fragment : Space::Tile;
+    else if (op.code == Opcode::Inverse) form_[index(v)] = is_fragment_inverse(op) ? Space::Fragment : Space::Tile;
     else if (op.code == Opcode::DecayMask && op.type.shape[0].factor != kBlock)
         refuse(Reason::SeveralRows, ir::described(fn_, v));
     else if (is_repeated_mask(v) || is_repeated_rows(v) || is_rows_beside(v))

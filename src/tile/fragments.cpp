@@ -76,9 +76,9 @@ bool is_operand_of(const Op& op, ValueId v) {
     return ir::is_matmul(op.code) && (op.args.size() < 3 || op.args[2] != v);
 }
 
-bool is_fragment_inverse(const Op& op, const FragmentRules& rules) {
-    const std::int64_t most = rules.has_far_tiles() ? kMostInvertedBesideFarTiles : kMostInverted;
-    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor <= most;
+bool is_fragment_inverse(const Op& op) {
+    constexpr std::int64_t kMost = 3 * kBlock;  // rows, whose lower blocks fill 192 registers
+    return op.code == Opcode::Inverse && is_block_matrix(op.type) && op.type.shape[0].factor <= kMost;
 }
 
 std::optional<RepeatedMask> repeated_mask(const Function& fn, ValueId v) {
@@ -133,8 +133,7 @@ std::int64_t fragment_work_floats(const Function& fn, ValueId v) {
                            kWarps = 4;  // the device library's
     if (is_fragment_sum(fn, v)) return fn.op(v).attrs.dim == 1 ? 0 : kWarps * size_of(fn.op(v).type, 0);
     const Op& op = fn.op(v);
-    if (op.code == Opcode::Inverse && op.layout && is_fragment(op.layout->space))
-        return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfBlocksFloats;
+    if (is_fragment_inverse(op)) return op.type.shape[0].factor == kBlock ? kInverseFloats : kInverseOfBlocksFloats;
     if (!op.layout || !is_fragment(op.layout->space)) return work_floats(fn, v, kFragmentRules);
     if (op.code == Opcode::Cumsum) return kWarps * size_of(op.type, 1) + kRunningFloats;
     return op.code == Opcode::DecayApply ? gate_sums_floats(op.type, false) : 0;

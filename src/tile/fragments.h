@@ -51,16 +51,14 @@ struct FragmentRules {
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so
-/// Rows of an inverse in registers, of which its lower blocks fill 192; fewer where it may lie in global memory.
-inline constexpr std::int64_t kMostInverted = 3 * kBlock, kMostInvertedBesideFarTiles = 2 * kBlock;
 
 /// Whether `v` is what a product multiplies, and nothing else of it: numbers of 16 bits do.
 bool is_operand_of(const ir::Op& op, ir::ValueId v);
 
 /// Whether a lowered type is a matrix of whole blocks.
 bool is_block_matrix(const ir::Type& type);
-/// Whether an inverse is of whole blocks that are held in registers.
-bool is_fragment_inverse(const ir::Op& op, const FragmentRules& rules);
+/// Whether an inverse is of one to three blocks by as many, which are held in registers.
+bool is_fragment_inverse(const ir::Op& op);
 /// A decay mask between tokens of which each has several rows or columns.
 struct RepeatedMask {
     ir::ValueId mask;  ///< between the tokens

@@ -23,7 +23,8 @@ inline std::map<std::string, std::int64_t> text_of_kernels(const std::string& cu
     std::map<std::string, std::int64_t> found;
     for (unsigned n = 0; n < file.e_shnum; ++n) {
         const std::string name = cubin.c_str() + names + section(n).sh_name;
-        if (name.starts_with(kPrefix)) found[name.substr(kPrefix.size())] = static_cast<std::int64_t>(section(n).sh_size);
+        if (name.starts_with(kPrefix))
+            found[name.substr(kPrefix.size())] = static_cast<std::int64_t>(section(n).sh_size);
     }
     return found;
 }
