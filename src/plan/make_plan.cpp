@@ -20,6 +20,7 @@
 #include "support/checked.h"
 #include "support/divide.h"
 #include "tile/fragments.h"
+#include "tile/remembered.h"
 #include "tile/vector_scan.h"
 
 namespace forge::plan {
@@ -516,6 +517,7 @@ Plan make_plan(const ir::Definition& definition, const ir::Function& program, co
               {},
               {}};
     plan.last_rows = last_row_slots(definition, plan.tensors);
+    const tile::Remembering kernels;
     return Planning(std::move(plan), passes).run();
 }
 

@@ -10,6 +10,7 @@
 #include "tile/order.h"
 #include "tile/own_values.h"
 #include "tile/remade_values.h"
+#include "tile/remembered.h"
 #include "tile/split.h"
 #include "tile/warp_vectors.h"
 
@@ -336,8 +337,8 @@ Function thrifty_for_two(const Function& formed, const FragmentRules& rules) {
 }
 
 /// `remade`: light work on inputs is done again by each of its readers.
-TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
-                   const ir::PassRunner& passes) {
+TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+                      const ir::PassRunner& passes) {
     using ir::Pass;
     Function symbolic = kernel;
     if (rules.split) symbolic = passes.run(Pass::SplitAxes, [&] { return split_axes(kernel, sizes); });
@@ -367,6 +368,13 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     if (const ValueId rows = rows_alone(made.fn); rows != ir::kNoValue)
         refuse(Reason::SeveralRows, ir::described(made.fn, rows));
     return made;
+}
+
+/// Passes that somebody observes run each time.
+TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+                   const ir::PassRunner& passes) {
+    const auto anew = [&] { return lowered_by(kernel, sizes, rules, remade, passes); };
+    return passes.observed() ? anew() : remembered(kernel, sizes, rules, remade, anew);
 }
 
 /// … where less memory is needed so.

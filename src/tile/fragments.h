@@ -19,6 +19,7 @@ struct FragmentRules {
     struct Input {
         DType dtype = DType::F32;
         double pad = 0;
+        auto operator<=>(const Input&) const = default;
     };
     DType half = DType::BF16;             ///< of operands
     std::string value_axis;               ///< empty: no fragment is of a transpose, and threads sum what they hold
@@ -48,6 +49,7 @@ struct FragmentRules {
     std::int64_t shared_floats = 0;  ///< what does not fit into so many lies in global memory; 0: all does
     std::int64_t processor_bytes = kProcessorBytes;  ///< of shared memory, what a multiprocessor's tasks have together
     [[nodiscard]] bool has_far_tiles() const { return shared_floats > 0; }
+    auto operator<=>(const FragmentRules&) const = default;
 };
 
 inline constexpr std::int64_t kBlock = 64;  ///< rows and columns of the smallest matrix that is held so

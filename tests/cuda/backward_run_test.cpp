@@ -419,8 +419,13 @@ TEST(BackwardStages, BetweenTheScansMakeWhatSumsOverValues) {
     const auto kernels = [&](const ir::Definition& def) {
         std::vector<std::string> names;
         const auto made = compiler::emitted(program::Module(def, BF16), options);
-        for (const plan::Kernel& k : made->plan.kernels)
-            names.push_back(k.graph.name.substr(k.graph.name.rfind('_') + 1));
+        for (const plan::Kernel& k : made->plan.kernels) {
+            std::string_view name = k.graph.name;
+            for (const std::string_view half : {"_first", "_second"})  // of a kernel whose text was too long
+                if (name.ends_with(half)) name.remove_suffix(half.size());
+            name.remove_prefix(name.rfind('_') + 1);
+            if (names.empty() || names.back() != name) names.emplace_back(name);
+        }
         return names;
     };
     EXPECT_EQ(kernels(with_normed_outputs()),

@@ -21,6 +21,7 @@
 #include "target/hopper/value_axes.h"
 #include "tile/fragments.h"
 #include "tile/order.h"
+#include "tile/remembered.h"
 
 namespace forge::target {
 namespace {
@@ -434,6 +435,7 @@ Schedule fit_in_turn(const std::vector<Way>& ways, const ir::Definition& definit
 Schedule fit_warp_groups(const ir::Definition& definition, const ir::Function& program, const tile::Sizes& sizes,
                          const SharedMemory& memory, const FitWishes& wishes) {
     constexpr double kMuchLess = 0.85;
+    const tile::Remembering kernels;
     const auto in_turn = [&](const std::vector<Way>& ways) {
         return fit_in_turn(ways, definition, program, sizes, memory, wishes);
     };
