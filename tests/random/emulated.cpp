@@ -120,6 +120,7 @@ Engine emulated_backward_engine(std::function<bool(std::uint64_t)> run) {
                 UnitsRound units;
                 if (made.plan.schedule.has_fragments()) {
                     units.floats = 0x1p-16;  // of numbers up to half a last bit
+                    units.decays_operands = true;
                     // Of tf32, whose 11 bits are those of f16: products of such matrices are of two parts.
                     if (made.program.dtype == BF16) units.decayed = 0x1p-11;
                 }

@@ -29,7 +29,7 @@ double half_bits(DType dtype, const UnitsRound& units) {
 class Rounding {
   public:
     Rounding(DType dtype, std::uint64_t seed, const UnitsRound& units)
-        : random_(seed), half_(half_bits(dtype, units)), decayed_(units.decayed) {}
+        : random_(seed), half_(half_bits(dtype, units)), units_(units) {}
 
     void operator()(const ir::Function& fn, ir::ValueId v, interp::Value& value) {
         const ir::Op& op = fn.op(v);
@@ -37,25 +37,29 @@ class Rounding {
         if (op.code == ir::Opcode::Constant || op.type.dtype == DType::Bool) return;
         const bool in_half = is_half(op.type.dtype), is_operand = operands_of(fn)[static_cast<std::size_t>(v)];
         if (is_given && (in_half || !is_operand)) return;
-        const bool decays = op.code == ir::Opcode::DecayMatmul || op.code == ir::Opcode::DecayApply;
-        const double bits = in_half || is_operand ? half_ : decays ? decayed_ : kLastBits;
+        const double bits = in_half || is_operand ? half_ : decays(op) ? units_.decayed : kLastBits;
         for (double& x : value.data) x *= 1 + bits * (2 * random_.uniform() - 1);
     }
 
   private:
+    static bool decays(const ir::Op& op) {
+        return op.code == ir::Opcode::DecayMatmul || op.code == ir::Opcode::DecayApply;
+    }
+
     /// The values that products multiply.
     const std::vector<bool>& operands_of(const ir::Function& fn) {
         std::vector<bool>& found = operands_[&fn];
         if (!found.empty()) return found;
         found.resize(fn.ops.size());
         for (const ir::Op& op : fn.ops)
-            if (ir::is_matmul(op.code))
+            if (ir::is_matmul(op.code) || (units_.decays_operands && decays(op)))
                 for (std::size_t i = 0; i < 2; ++i) found[static_cast<std::size_t>(op.args[i])] = true;
         return found;
     }
 
     check::Random random_;
-    double half_, decayed_;
+    double half_;
+    UnitsRound units_;
     std::map<const ir::Function*, std::vector<bool>> operands_;
 };
 

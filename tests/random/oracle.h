@@ -48,6 +48,7 @@ class Problem {
 /// products, which are of two parts of 16 bits.
 struct UnitsRound {
     double decayed = 0x1p-22, floats = 0x1p-22;
+    bool decays_operands = false;  ///< what decay products multiply has been rounded as other products' operands are
 };
 /// Moves every value by a random part of what rounding may change in arithmetic on inputs of this type.
 interp::Touch rounding(DType dtype, std::uint64_t seed, const UnitsRound& units = {});
