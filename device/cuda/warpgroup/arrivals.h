@@ -63,10 +63,36 @@ class Arrivals {
     /// As arrive() of move.h.
     template <int PENDING>
     FORGE_DEVICE void arrive() {
-#pragma unroll
-        for (; arrived_ < started_ - PENDING; ++arrived_) detail::wait(barrier(arrived_), 0);
+        wait<PENDING>();
         cuda::arrive<PENDING>();
     }
+    /// The same of copies that the hardware makes, if `by_copy`: each thread sees them, and what threads wrote is
+    /// another matter.
+    template <int PENDING>
+    FORGE_DEVICE void arrived(bool by_copy) {
+        wait<PENDING>();
+        if (!by_copy) cuda::arrive<PENDING>();
+    }
+
+  private:
+    template <int PENDING>
+    FORGE_DEVICE void wait() {
+#pragma unroll
+        for (; arrived_ < started_ - PENDING; ++arrived_) detail::wait(barrier(arrived_), 0);
+    }
 };
+
+/// Before a copy to memory that threads have read. One thread of the first warp copies, if `by_copy`: that waits for
+/// the others, which go on; they come here again once they have waited for the copy, or at a barrier.
+FORGE_DEVICE void make_room(bool by_copy) {
+    constexpr unsigned kRoom = 2;  // sync() of a block's only group has barrier 1
+    if (!by_copy) publish();
+    else if (warp() == 0) ptx::barrier_sync(kRoom, kThreads);
+    else ptx::barrier_pass(kRoom, kThreads);
+}
+
+FORGE_DEVICE void sync_unless(bool by_copy) {
+    if (!by_copy) sync();
+}
 
 }  // namespace forge::cuda
