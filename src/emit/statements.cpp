@@ -97,6 +97,7 @@ struct Together {
     };
     std::vector<Part> parts;
     const char* call;
+    std::size_t numbered = 0;  ///< the part that says how many are pending, or which barrier it is
 };
 
 std::vector<std::string> calls_of(const std::vector<Statement>& all) {
@@ -104,7 +105,7 @@ std::vector<std::string> calls_of(const std::vector<Statement>& all) {
     static const std::vector<Together> kFunctions = {
         {{{Kind::CopyWait}, {Kind::Fence}, {Kind::Barrier}}, "arrive<{}>()"},
         {{{Kind::CopyWait}, {Kind::Fence, ByThreads}, {Kind::Barrier, ByThreads}}, "arrived<{}>(by_copy)"},
-        {{{Kind::Barrier, ByHardware}, {Kind::Fence, ByThreads}, {Kind::Barrier, ByThreads}}, "make_room(by_copy)"},
+        {{{Kind::Fence}, {Kind::Barrier, ByHardware}, {Kind::Barrier, ByThreads}}, "make_room<{}>(by_copy)", 1},
         {{{Kind::Barrier, ByThreads}}, "sync_unless(by_copy)"},
         {{{Kind::Fence}, {Kind::Barrier}}, "publish()"}};
     std::vector<std::string> calls;
@@ -119,7 +120,8 @@ std::vector<std::string> calls_of(const std::vector<Statement>& all) {
             calls.push_back(call_of(all[n]));
             continue;
         }
-        calls.push_back(object_of(all[n]) + fmt::format(fmt::runtime(found->call), pending_of(all[n])));
+        calls.push_back(object_of(all[n]) +
+                        fmt::format(fmt::runtime(found->call), pending_of(all[n + found->numbered])));
         n += found->parts.size() - 1;
     }
     return calls;

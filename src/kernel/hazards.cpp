@@ -62,7 +62,8 @@ class Run {
         std::deque<int> stores;               ///< … and stores, or kNone of those by threads
         std::deque<std::vector<int>> copies;  ///< groups
         std::deque<int> products;
-        std::size_t group_barriers = 0, block_barriers = 0, rooms = 0;  ///< that it has passed
+        std::size_t group_barriers = 0, block_barriers = 0;  ///< that it has passed
+        std::map<int, std::size_t> rooms;                    ///< how often
     };
     /// A group of copies that report, and what the thread that asked for them had come to know.
     struct Reporting {
@@ -217,14 +218,15 @@ class Run {
 
     /// One part of a group waits for the others.
     bool make_room(int t, const Event& e) {
-        PhaseBarrier& barrier = barriers_[fmt::format("room {}", thread(t).group)];
+        PhaseBarrier& barrier = barriers_[fmt::format("room {} {}", thread(t).group, e.statement->pending)];
         barrier.awaited = thread(t).parts;
         State& self = state(t);
         if (!self.arrived) expect_current(t, e, barrier), barrier.arrive(t, self.steps, self.clock, 1);
         if (thread(t).part > 0) return true;
-        self.arrived = !barrier.ended(self.rooms);
+        std::size_t& passed = self.rooms[e.statement->pending];
+        self.arrived = !barrier.ended(passed);
         if (self.arrived) return false;
-        self.clock.join(barrier.phases[self.rooms++].clock);
+        self.clock.join(barrier.phases[passed++].clock);
         return true;
     }
 

@@ -67,7 +67,7 @@ enum class Kind : std::uint8_t {
     Finish,        ///< until at most `pending` products are; `values` have come
     StoresRead,    ///< until this thread's stores but the last `pending` have read
     Fence,         ///< what this thread wrote to shared memory is there for products and stores
-    Barrier,       ///< of the threads of a group; by one warp: it alone waits, the others go on
+    Barrier,       ///< of the threads of a group; by one warp, one of several (`pending`): it alone waits
     BlockBarrier,  ///< of all threads
     Begin,         ///< a channel's barriers come into being
     Arrive,        ///< at a channel's barrier

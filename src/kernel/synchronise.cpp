@@ -1,6 +1,7 @@
 #include "kernel/synchronise.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
@@ -8,6 +9,9 @@ namespace forge::kernel {
 namespace {
 
 using List = std::vector<Statement>;
+
+constexpr std::size_t kRooms =
+    4;  ///< barriers at which the thread that copies waits (device/cuda/warpgroup/arrivals.h)
 
 template <class Predicate>
 bool any_within(const Statement& s, const Predicate& predicate) {
@@ -35,9 +39,10 @@ Statement by_threads(Kind kind) {
     return s;
 }
 
-/// Copies that report are asked for by one thread of a group, and each thread waits for them itself: where the hardware
-/// makes them, no barrier of all threads need be passed on their account. The thread that copies waits until the others
-/// have read what lies there (Kind::Barrier by one warp), and who has waited for a copy knows what that thread knew.
+/// Copies that report are asked for by one thread of a group, which also has the hardware store, and each thread waits
+/// for them itself: where the hardware makes them, no barrier of all threads need be passed on their account. The
+/// thread that copies waits for what the others have read and written (Kind::Barrier by one warp, of which there are a
+/// few), and who has waited for a copy knows what that thread knew.
 class Synchroniser {
   public:
     explicit Synchroniser(Kernel& kernel) : kernel_(kernel) {}
@@ -129,7 +134,7 @@ class Synchroniser {
         const Accesses read = read_, written = written_;
         visit_all(s.body);
         note_read(read);
-        append(written_, written);
+        append(written_, written), append(written_here_, written);
     }
 
     // A chunk.
@@ -196,6 +201,7 @@ class Synchroniser {
         if (reads) --readers_;
         const std::string channel = written_channel(s);
         if (!channel.empty()) add(done, with_channel(Kind::Wait, channel, Side::Empty));
+        else if (s.kind == Kind::Store && kernel_.arrivals) before_store(s, done);
         else before(s, done);
         if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
         if (s.kind == Kind::Issue && (s.over || products_apart())) finish(products_.size(), done);
@@ -217,9 +223,8 @@ class Synchroniser {
         expect(writes, done);
         wait_for_stores(writes, done, reports);
         finish_readers(writes, done);
-        const bool is_read = meet(writes, reports ? read_here_ : read_);
-        if (meet(writes, written_) || (is_read && (!reports || room_))) barrier(done);
-        else if (is_read) make_room(done);
+        if (!reports && (meet(writes, written_) || meet(writes, read_))) barrier(done);
+        if (reports && (meet(writes, written_here_) || meet(writes, read_here_))) make_room(done);
         copies_.push_back({writes, reports});
         done.push_back(std::move(s));
     }
@@ -249,9 +254,11 @@ class Synchroniser {
         std::erase_if(stores_, [&](Stores& s) { return s.awaited_before && *s.awaited_before < count; });
         for (Stores& s : stores_)
             if (s.awaited_before) *s.awaited_before -= count;
-        if (!room_) return;
-        if (*room_ < count) read_ = read_here_, room_.reset();
-        else *room_ -= count;
+        if (!last_room_) return;
+        const std::optional<std::size_t>& last = rooms_[*last_room_];
+        if (last && *last < count) read_ = read_here_, written_ = written_here_;
+        for (std::optional<std::size_t>& room : rooms_)
+            if (room) room = *room < count ? std::nullopt : std::optional(*room - count);
     }
 
     /// For those that may still read this memory, and those before them.
@@ -267,16 +274,28 @@ class Synchroniser {
             }
             stores_.erase(stores_.begin(), end);
             add(done, line({std::move(wait), {Kind::Barrier}}));
-            read_.clear(), read_here_.clear(), room_.reset();  // what threads wrote is not yet there for products
+            read_.clear(), read_here_.clear(), rooms_ = {};  // what threads wrote is not yet there for products
             return;
         }
     }
 
+    /// The thread that copies waits for the others, at a barrier that none can come to again before it has left.
     void make_room(List& done) {
+        const auto free = std::find(rooms_.begin(), rooms_.end(), std::nullopt);
+        if (free == rooms_.end()) return barrier(done);
         Statement wait{Kind::Barrier};
-        wait.by = By::Warp, wait.when = When::ByHardware;
-        add(done, line({std::move(wait), by_threads(Kind::Fence), by_threads(Kind::Barrier)}));
-        read_here_.clear(), room_ = copies_.size();
+        wait.by = By::Warp, wait.when = When::ByHardware, wait.pending = static_cast<int>(free - rooms_.begin());
+        add(done, line({{Kind::Fence}, std::move(wait), by_threads(Kind::Barrier)}));
+        read_here_.clear(), written_here_.clear();
+        *free = copies_.size(), last_room_ = static_cast<std::size_t>(free - rooms_.begin());
+    }
+
+    /// By the thread that copies, where the hardware can.
+    void before_store(const Statement& s, List& done) {
+        const Accesses reads = in_memory(s.reads);
+        expect(reads, done);
+        if (meet(reads, written_here_)) make_room(done);
+        append(read_, reads);
     }
 
     void finish_readers(const Accesses& writes, List& done) {
@@ -293,7 +312,7 @@ class Synchroniser {
         finish_readers(writes, done);
         if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);
         note_read(reads);
-        append(written_, writes);
+        append(written_, writes), append(written_here_, writes);
     }
 
     void barrier(List& done) {
@@ -305,7 +324,7 @@ class Synchroniser {
         append(read_, accesses);
         append(read_here_, accesses);
     }
-    void all_know() { read_.clear(), read_here_.clear(), written_.clear(), room_.reset(); }
+    void all_know() { read_.clear(), read_here_.clear(), written_.clear(), written_here_.clear(), rooms_ = {}; }
 
     // Products.
 
@@ -391,11 +410,13 @@ class Synchroniser {
 
     Kernel& kernel_;
     std::string role_;
-    int indent_ = 0;           ///< of the statement that is looked at
-    Accesses read_, written_;  ///< since the last barrier
-    Accesses read_here_;       ///< … or since room was made for a copy, which its thread then knows
-    /// Of the copies under way, that for which room was made: until it has come others must not make room again.
-    std::optional<std::size_t> room_;
+    int indent_ = 0;                     ///< of the statement that is looked at
+    Accesses read_, written_;            ///< since the last barrier
+    Accesses read_here_, written_here_;  ///< … or since the thread that copies waited for the others
+    /// Where it waits; until a copy has come that it asked for later, of those under way the one of this number, others
+    /// must not come there again.
+    std::array<std::optional<std::size_t>, kRooms> rooms_ = {};
+    std::optional<std::size_t> last_room_;
     std::vector<Product> products_;  ///< under way
     std::vector<Copies> copies_;     ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.

@@ -82,13 +82,16 @@ class Arrivals {
     }
 };
 
-/// Before a copy to memory that threads have read. One thread of the first warp copies, if `by_copy`: that waits for
-/// the others, which go on; they come here again once they have waited for the copy, or at a barrier.
+/// Before a copy to memory that threads have read or written, or a store of it. One thread of the first warp copies, if
+/// `by_copy`: that warp waits for the others, which go on. They come to the same ROOM again, one of a few, once they
+/// have waited for a later copy, or been at sync().
+template <int ROOM>
 FORGE_DEVICE void make_room(bool by_copy) {
-    constexpr unsigned kRoom = 2;  // sync() of a block's only group has barrier 1
-    if (!by_copy) publish();
-    else if (warp() == 0) ptx::barrier_sync(kRoom, kThreads);
-    else ptx::barrier_pass(kRoom, kThreads);
+    constexpr unsigned kBarrier = 2 + ROOM;  // sync() of a block's only group has barrier 1
+    ptx::fence_async();
+    if (!by_copy) sync();
+    else if (warp() == 0) ptx::barrier_sync(kBarrier, kThreads);
+    else ptx::barrier_pass(kBarrier, kThreads);
 }
 
 FORGE_DEVICE void sync_unless(bool by_copy) {
