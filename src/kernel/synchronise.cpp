@@ -10,8 +10,8 @@ namespace {
 
 using List = std::vector<Statement>;
 
-constexpr std::size_t kRooms =
-    4;  ///< barriers at which the thread that copies waits (device/cuda/warpgroup/arrivals.h)
+/// Barriers at which the thread that copies waits (device/cuda/warpgroup/arrivals.h).
+constexpr std::size_t kRooms = 4;
 
 template <class Predicate>
 bool any_within(const Statement& s, const Predicate& predicate) {

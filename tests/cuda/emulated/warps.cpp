@@ -56,7 +56,7 @@ class Block final : public Hardware {
     [[noreturn]] void fail(const char* what) const override { throw std::runtime_error(what); }
     void together(void* mine, Act act) override;
     void sync(unsigned number, unsigned threads) override;
-    void pass(unsigned number, unsigned threads) override { (void)arrive(number, threads), may_be_overtaken(); }
+    void pass(unsigned number, unsigned threads) override;
     void set_registers(int count) override;
     void fence_async() override { view_.fence(warp()); }
     void wait_for_kernel_before() override { leave({Wait::For::KernelBefore}); }
@@ -168,6 +168,13 @@ bool Block::arrive(unsigned number, unsigned threads) {
     if (++barrier.arrived < threads) return false;
     barrier.arrived = 0, ++barrier.generation;
     return true;
+}
+
+/// All lanes are there before one goes on (bar.arrive is .aligned), as they are where they wait.
+void Block::pass(unsigned number, unsigned threads) {
+    together(nullptr, [](void* const*) {});
+    (void)arrive(number, threads);
+    may_be_overtaken();
 }
 
 void Block::sync(unsigned number, unsigned threads) {
