@@ -218,7 +218,7 @@ class Synchroniser {
     void late_copy(Statement s, List& done) {
         const bool reports = !s.channel.empty();
         if (kernel_.arrivals && !reports && s.when == When::ByThreads)
-            return done.push_back(std::move(s));  // as before
+            return done.push_back(std::move(s));  // the same memory as by the hardware, which comes first
         const Accesses writes = shared(s.writes);
         expect(writes, done);
         wait_for_stores(writes, done, reports);
@@ -261,7 +261,7 @@ class Synchroniser {
             if (room) room = *room < count ? std::nullopt : std::optional(*room - count);
     }
 
-    /// For those that may still read this memory, and those before them.
+    /// For those that may still read this memory, and those before them; `alone`: the thread that copies waits.
     void wait_for_stores(const Accesses& writes, List& done, bool alone = false) {
         for (std::size_t n = stores_.size(); n > 0; --n) {
             if (!meet(stores_[n - 1].reads, writes) || (alone && stores_[n - 1].awaited_before)) continue;

@@ -365,7 +365,7 @@ class Frugal {
 
 Function frugal(const Function& fn, const FragmentRules& rules) {
     const std::string key = fmt::format("{} {} {} {} {}", rules.has_far_tiles(), rules.split, rules.narrow,
-                                        rules.processor_bytes, ir::print(fn));
+                                        rules.processor_bytes, ir::print(fn, {.locations = true}));
     return found_before<Function>(key, [&] { return Frugal(fn, rules).searched(); });
 }
 

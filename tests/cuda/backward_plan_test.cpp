@@ -13,6 +13,7 @@
 #include "tests/support/elf.h"
 #include "tests/support/entries.h"
 #include "tile/fragments.h"
+#include "tile/remembered.h"
 #include "tile/text.h"
 
 namespace forge::tests {
@@ -43,6 +44,23 @@ TEST(BackwardScans, RunBesideEachOther) {
         EXPECT_TRUE(launch("_before").waits_late || launch("_states").waits_late) << program;
         EXPECT_FALSE(launch("_before").waits_late && launch("_states").waits_late) << program;
         EXPECT_TRUE(launch("_outputs").waits && !launch("_outputs").waits_late) << program;
+    }
+}
+
+// Programs alike but for sizes, types and strategies, planned one after the other by one thread that remembers all.
+TEST(RememberedKernels, AreWhatWouldBeMadeAnew) {
+    const std::vector<std::pair<std::string, std::int64_t>> programs = {
+        {"gated_delta_net", 128}, {"gated_delta_net", 64}, {"kda", 128}, {"delta_net", 128}, {"gated_delta_net", 128}};
+    const auto texts = [&](const std::string& entry) {
+        std::vector<std::string> all;
+        for (const auto& [program, size] : programs)
+            all.push_back(emitted_for(program, size, entry)->sources.at(0).text);
+        return all;
+    };
+    for (const char* entry : {"forward", "backward"}) {
+        const std::vector<std::string> anew = texts(entry);
+        const tile::Remembering kernels;
+        EXPECT_EQ(texts(entry), anew) << entry;
     }
 }
 

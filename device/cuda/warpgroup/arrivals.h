@@ -94,6 +94,7 @@ FORGE_DEVICE void make_room(bool by_copy) {
     else ptx::barrier_pass(kBarrier, kThreads);
 }
 
+/// After stores_read(), where threads stored, or will copy, themselves.
 FORGE_DEVICE void sync_unless(bool by_copy) {
     if (!by_copy) sync();
 }
