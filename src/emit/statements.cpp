@@ -10,7 +10,6 @@ namespace forge::emit {
 using kernel::Kind;
 using kernel::Side;
 using kernel::Statement;
-using kernel::When;
 
 bool is_synchronising(const Statement& s) {
     switch (s.kind) {
@@ -90,29 +89,18 @@ std::string call_of(const Statement& s) {
 
 /// What some statements together are called.
 struct Together {
-    struct Part {
-        Kind kind;
-        When when = When::Always;
-        bool is(const Statement& s) const { return s.kind == kind && s.when == when; }
-    };
-    std::vector<Part> parts;
+    std::vector<Kind> kinds;
     const char* call;
-    std::size_t numbered = 0;  ///< the part that says how many are pending, or which barrier it is
 };
 
 std::vector<std::string> calls_of(const std::vector<Statement>& all) {
-    using enum When;
-    static const std::vector<Together> kFunctions = {
-        {{{Kind::CopyWait}, {Kind::Fence}, {Kind::Barrier}}, "arrive<{}>()"},
-        {{{Kind::CopyWait}, {Kind::Fence, ByThreads}, {Kind::Barrier, ByThreads}}, "arrived<{}>(by_copy)"},
-        {{{Kind::Fence}, {Kind::Barrier, ByHardware}, {Kind::Barrier, ByThreads}}, "make_room<{}>(by_copy)", 1},
-        {{{Kind::Barrier, ByThreads}}, "sync_unless(by_copy)"},
-        {{{Kind::Fence}, {Kind::Barrier}}, "publish()"}};
+    static const std::vector<Together> kFunctions = {{{Kind::CopyWait, Kind::Fence, Kind::Barrier}, "arrive<{}>()"},
+                                                     {{Kind::Fence, Kind::Barrier}, "publish()"}};
     std::vector<std::string> calls;
     for (std::size_t n = 0; n < all.size(); ++n) {
         const auto is_here = [&](const Together& f) {
-            for (std::size_t k = 0; k < f.parts.size(); ++k)
-                if (n + k >= all.size() || !f.parts[k].is(all[n + k])) return false;
+            for (std::size_t k = 0; k < f.kinds.size(); ++k)
+                if (n + k >= all.size() || all[n + k].kind != f.kinds[k]) return false;
             return true;
         };
         const auto found = std::find_if(kFunctions.begin(), kFunctions.end(), is_here);
@@ -120,9 +108,8 @@ std::vector<std::string> calls_of(const std::vector<Statement>& all) {
             calls.push_back(call_of(all[n]));
             continue;
         }
-        calls.push_back(object_of(all[n]) +
-                        fmt::format(fmt::runtime(found->call), pending_of(all[n + found->numbered])));
-        n += found->parts.size() - 1;
+        calls.push_back(object_of(all[n]) + fmt::format(fmt::runtime(found->call), pending_of(all[n])));
+        n += found->kinds.size() - 1;
     }
     return calls;
 }

@@ -57,18 +57,10 @@ class Run {
         Clock clock;
         std::vector<int> fences;              ///< steps
         std::vector<int> open;                ///< asynchronous actors: copies not committed
-        std::vector<int> reporting;           ///< … that report when they have ended
-        std::size_t committed = 0;            ///< groups that report
         std::deque<int> stores;               ///< … and stores, or kNone of those by threads
         std::deque<std::vector<int>> copies;  ///< groups
         std::deque<int> products;
         std::size_t group_barriers = 0, block_barriers = 0;  ///< that it has passed
-        std::map<int, std::size_t> rooms;                    ///< how often
-    };
-    /// A group of copies that report, and what the thread that asked for them had come to know.
-    struct Reporting {
-        std::vector<int> copies;
-        Clock clock;
     };
     static constexpr int kNone = -1;
     /// An asynchronous actor.
@@ -116,11 +108,9 @@ class Run {
                 if (e.by_hardware) self.stores.push_back(start(t, e)), touch_all(t, self.stores.back(), e, true);
                 else self.stores.push_back(kNone), touch_all(t, t, e, false);
                 return true;
-            case Kind::Copy: {
-                std::vector<int>& under_way = s.channel.empty() ? self.open : self.reporting;
-                under_way.push_back(start(t, e)), touch_all(t, under_way.back(), e, !s.channel.empty());
+            case Kind::Copy:
+                self.open.push_back(start(t, e)), touch_all(t, self.open.back(), e, false);
                 return true;
-            }
             case Kind::Issue:
                 self.products.push_back(start(t, e)), touch_all(t, self.products.back(), e, true);
                 if (s.over) finish(t, 0);
@@ -130,10 +120,8 @@ class Run {
                 return true;
             case Kind::Commit:
                 self.copies.push_back(std::move(self.open)), self.open.clear();
-                if (!s.channel.empty()) commit_reporting(t);
                 return true;
             case Kind::CopyWait:
-                if (!s.channel.empty() && !have_reported(t, static_cast<std::size_t>(s.pending))) return false;
                 for (; self.copies.size() > static_cast<std::size_t>(s.pending); self.copies.pop_front())
                     for (const int actor : self.copies.front()) has_ended(t, actor);
                 return true;
@@ -148,7 +136,6 @@ class Run {
                 self.fences.push_back(self.steps);
                 return true;
             case Kind::Barrier:
-                if (s.by == By::Warp) return make_room(t, e);
                 return meet_at(t, fmt::format("group {}", thread(t).group), thread(t).parts, self.group_barriers);
             case Kind::BlockBarrier:
                 return meet_at(t, "block", count(), self.block_barriers);
@@ -191,44 +178,7 @@ class Run {
         asynchronous(actor).waited_at = state(t).steps;
     }
 
-    // Copies that report.
-
-    void commit_reporting(int t) {
-        State& self = state(t);
-        ++self.committed;
-        if (thread(t).part > 0) return;
-        reporting_[thread(t).group].push_back({std::move(self.reporting), self.clock});
-        self.reporting.clear();
-    }
-
-    bool have_reported(int t, std::size_t pending) {
-        State& self = state(t);
-        const std::vector<Reporting>& groups = reporting_[thread(t).group];
-        const std::size_t wanted = self.committed - std::min(self.committed, pending);
-        self.arrived = groups.size() < wanted;
-        if (self.arrived) return false;
-        for (std::size_t n = 0; n < wanted; ++n) {
-            self.clock.join(groups[n].clock);
-            for (const int actor : groups[n].copies) self.clock.set(actor, 1);
-        }
-        return true;
-    }
-
     // Barriers.
-
-    /// One part of a group waits for the others.
-    bool make_room(int t, const Event& e) {
-        PhaseBarrier& barrier = barriers_[fmt::format("room {} {}", thread(t).group, e.statement->pending)];
-        barrier.awaited = thread(t).parts;
-        State& self = state(t);
-        if (!self.arrived) expect_current(t, e, barrier), barrier.arrive(t, self.steps, self.clock, 1);
-        if (thread(t).part > 0) return true;
-        std::size_t& passed = self.rooms[e.statement->pending];
-        self.arrived = !barrier.ended(passed);
-        if (self.arrived) return false;
-        self.clock.join(barrier.phases[passed++].clock);
-        return true;
-    }
 
     bool meet_at(int t, const std::string& id, int threads, std::size_t& passed) {
         PhaseBarrier& barrier = barriers_[id];
@@ -369,7 +319,6 @@ class Run {
     int kernel_before_ = 0;
     bool begun_ = false;  ///< channels
     std::map<std::string, PhaseBarrier> barriers_;
-    std::map<int, std::vector<Reporting>> reporting_;  ///< by groups of threads
     std::map<std::string, std::vector<Touch>> past_;
 };
 

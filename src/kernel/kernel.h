@@ -58,16 +58,16 @@ enum class Kind : std::uint8_t {
     Compute,       ///< threads compute: an elementwise loop, a device function
     Move,          ///< threads move: between registers and memory, into the form that products read
     Keep,          ///< a carried value takes its next one
-    Copy,          ///< threads ask for data from global memory, or one has the hardware report to `channel` (kArrivals)
+    Copy,          ///< threads ask for data from global memory, or one asks for all (Kernel::arrivals)
     BulkCopy,      ///< one thread asks for data, which `channel` announces
     Store,         ///< to global memory, by the hardware where it can (When), else by the threads
     Issue,         ///< a product begins, a group of its own
     Commit,        ///< the copies since the last one are a group
-    CopyWait,      ///< until at most `pending` groups of this thread's copies, or of those that report, are under way
+    CopyWait,      ///< until at most `pending` groups of this thread's copies are under way
     Finish,        ///< until at most `pending` products are; `values` have come
     StoresRead,    ///< until this thread's stores but the last `pending` have read
     Fence,         ///< what this thread wrote to shared memory is there for products and stores
-    Barrier,       ///< of the threads of a group; by one warp, one of several (`pending`): it alone waits
+    Barrier,       ///< of the threads of a group
     BlockBarrier,  ///< of all threads
     Begin,         ///< a channel's barriers come into being
     Arrive,        ///< at a channel's barrier

@@ -1,7 +1,6 @@
 #include "kernel/synchronise.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
@@ -9,9 +8,6 @@ namespace forge::kernel {
 namespace {
 
 using List = std::vector<Statement>;
-
-/// Barriers at which the thread that copies waits (device/cuda/warpgroup/arrivals.h).
-constexpr std::size_t kRooms = 4;
 
 template <class Predicate>
 bool any_within(const Statement& s, const Predicate& predicate) {
@@ -33,16 +29,6 @@ Accesses shared(const Accesses& accesses) {
         if (a.memory == Memory::Shared) found.push_back(a);
     return found;
 }
-Statement by_threads(Kind kind) {
-    Statement s{kind};
-    s.when = When::ByThreads;
-    return s;
-}
-
-/// Copies that report are asked for by one thread of a group, which also has the hardware store, and each thread waits
-/// for them itself: where the hardware makes them, no barrier of all threads need be passed on their account. The
-/// thread that copies waits for what the others have read and written (Kind::Barrier by one warp, of which there are a
-/// few), and who has waited for a copy knows what that thread knew.
 class Synchroniser {
   public:
     explicit Synchroniser(Kernel& kernel) : kernel_(kernel) {}
@@ -52,15 +38,6 @@ class Synchroniser {
     struct Product {
         std::string value;
         Accesses reads;
-    };
-    struct Copies {
-        Accesses writes;
-        bool report = false;
-    };
-    struct Stores {
-        Accesses reads;
-        /// The thread that copies has waited for them: others know it by the copy after so many that are under way.
-        std::optional<std::size_t> awaited_before = {};
     };
 
     void visit_all(List& list) {
@@ -73,7 +50,7 @@ class Synchroniser {
         indent_ = s.indent;
         switch (s.kind) {
             case Kind::Role:
-                all_know(), waited_.clear(), role_ = s.what;
+                read_.clear(), written_.clear(), waited_.clear(), role_ = s.what;
                 visit_all(s.body);
                 break;
             case Kind::Loop:
@@ -96,7 +73,7 @@ class Synchroniser {
                 return;
             case Kind::Line:
             case Kind::Wait:
-                if (has(s, Kind::Wait) || has(s, Kind::CopyWait)) all_know();
+                if (has(s, Kind::Wait) || has(s, Kind::CopyWait)) read_.clear(), written_.clear();
                 if (has(s, Kind::StoresRead)) stores_.clear(), all_read_ = true;
                 note_waits(s);
                 break;
@@ -133,8 +110,8 @@ class Synchroniser {
     void loop(Statement& s) {
         const Accesses read = read_, written = written_;
         visit_all(s.body);
-        note_read(read);
-        append(written_, written), append(written_here_, written);
+        append(read_, read);
+        append(written_, written);
     }
 
     // A chunk.
@@ -156,7 +133,7 @@ class Synchroniser {
     }
 
     void note_stores(const Statement& s) {
-        if (s.kind == Kind::Store) stores_.push_back({in_memory(s.reads)});
+        if (s.kind == Kind::Store) stores_.push_back(in_memory(s.reads));
         for (const Statement& t : s.body) note_stores(t);
     }
     [[nodiscard]] static bool reads_channel(const Statement& s) {
@@ -201,13 +178,12 @@ class Synchroniser {
         if (reads) --readers_;
         const std::string channel = written_channel(s);
         if (!channel.empty()) add(done, with_channel(Kind::Wait, channel, Side::Empty));
-        else if (s.kind == Kind::Store && kernel_.arrivals) before_store(s, done);
         else before(s, done);
         if (s.kind == Kind::Keep) s.copied = copied_.contains(s.values.at(0));
         if (s.kind == Kind::Issue && (s.over || products_apart())) finish(products_.size(), done);
-        if (s.kind == Kind::Issue && s.over) note_read(in_memory(s.reads));
+        if (s.kind == Kind::Issue && s.over) append(read_, in_memory(s.reads));
         else if (s.kind == Kind::Issue) products_.push_back({s.writes.at(0).buffer, in_memory(s.reads)});
-        if (s.kind == Kind::Store) stores_.push_back({in_memory(s.reads)});
+        if (s.kind == Kind::Store) stores_.push_back(in_memory(s.reads));
         const int indent = indent_;
         done.push_back(std::move(s));
         indent_ = indent;
@@ -216,86 +192,40 @@ class Synchroniser {
 
     /// Of what a chunk asks for after it has begun, when there is room; a group of its own, which follows.
     void late_copy(Statement s, List& done) {
-        const bool reports = !s.channel.empty();
-        if (kernel_.arrivals && !reports && s.when == When::ByThreads)
-            return done.push_back(std::move(s));  // the same memory as by the hardware, which comes first
         const Accesses writes = shared(s.writes);
         expect(writes, done);
-        wait_for_stores(writes, done, reports);
+        wait_for_stores(writes, done);
         finish_readers(writes, done);
-        if (!reports && (meet(writes, written_) || meet(writes, read_))) barrier(done);
-        if (reports && (meet(writes, written_here_) || meet(writes, read_here_))) make_room(done);
-        copies_.push_back({writes, reports});
+        if (meet(writes, written_) || meet(writes, read_)) barrier(done);
+        copies_.push_back(writes);
         done.push_back(std::move(s));
     }
 
     /// Waits for copies into this memory, and for those before them.
     void expect(const Accesses& accesses, List& done) {
         for (std::size_t n = copies_.size(); n > 0; --n) {
-            if (!meet(copies_[n - 1].writes, accesses)) continue;
-            const auto end = copies_.begin() + static_cast<std::ptrdiff_t>(n);
-            const bool all_report = std::all_of(copies_.begin(), end, [](const Copies& c) { return c.report; });
-            copies_.erase(copies_.begin(), end);
+            if (!meet(copies_[n - 1], accesses)) continue;
+            copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(n));
             Statement wait{Kind::CopyWait};
             wait.pending = static_cast<int>(copies_.size());
             if (kernel_.arrivals) wait.channel = kArrivals;
-            if (all_report) {
-                add(done, line({std::move(wait), by_threads(Kind::Fence), by_threads(Kind::Barrier)}));
-                return have_come(n);
-            }
             add(done, line({std::move(wait), {Kind::Fence}, {Kind::Barrier}}));
-            have_come(n), all_know();
+            read_.clear(), written_.clear();
             return;
         }
     }
 
-    /// The first `count` of the copies under way, and with them what the thread that asked for them knew.
-    void have_come(std::size_t count) {
-        std::erase_if(stores_, [&](Stores& s) { return s.awaited_before && *s.awaited_before < count; });
-        for (Stores& s : stores_)
-            if (s.awaited_before) *s.awaited_before -= count;
-        if (!last_room_) return;
-        const std::optional<std::size_t>& last = rooms_[*last_room_];
-        if (last && *last < count) read_ = read_here_, written_ = written_here_;
-        for (std::optional<std::size_t>& room : rooms_)
-            if (room) room = *room < count ? std::nullopt : std::optional(*room - count);
-    }
-
-    /// For those that may still read this memory, and those before them; `alone`: the thread that copies waits.
-    void wait_for_stores(const Accesses& writes, List& done, bool alone = false) {
+    /// For those that may still read this memory, and those before them.
+    void wait_for_stores(const Accesses& writes, List& done) {
         for (std::size_t n = stores_.size(); n > 0; --n) {
-            if (!meet(stores_[n - 1].reads, writes) || (alone && stores_[n - 1].awaited_before)) continue;
-            const auto end = stores_.begin() + static_cast<std::ptrdiff_t>(n);
+            if (!meet(stores_[n - 1], writes)) continue;
+            stores_.erase(stores_.begin(), stores_.begin() + static_cast<std::ptrdiff_t>(n));
             Statement wait{Kind::StoresRead};
-            wait.pending = static_cast<int>(stores_.size() - n);
-            if (alone) {
-                for (auto s = stores_.begin(); s != end; ++s) s->awaited_before = copies_.size();
-                return add(done, line({std::move(wait), by_threads(Kind::Barrier)}));
-            }
-            stores_.erase(stores_.begin(), end);
+            wait.pending = static_cast<int>(stores_.size());
             add(done, line({std::move(wait), {Kind::Barrier}}));
-            read_.clear(), read_here_.clear(), rooms_ = {};  // what threads wrote is not yet there for products
+            read_.clear();  // what threads wrote is there for them, not yet for products
             return;
         }
-    }
-
-    /// The thread that copies waits for the others, at a barrier that none can come to again before it has left.
-    void make_room(List& done) {
-        const auto free = std::find(rooms_.begin(), rooms_.end(), std::nullopt);
-        if (free == rooms_.end()) return barrier(done);
-        Statement wait{Kind::Barrier};
-        wait.by = By::Warp, wait.when = When::ByHardware, wait.pending = static_cast<int>(free - rooms_.begin());
-        add(done, line({{Kind::Fence}, std::move(wait), by_threads(Kind::Barrier)}));
-        read_here_.clear(), written_here_.clear();
-        *free = copies_.size(), last_room_ = static_cast<std::size_t>(free - rooms_.begin());
-    }
-
-    /// By the thread that copies, where the hardware can.
-    void before_store(const Statement& s, List& done) {
-        const Accesses reads = in_memory(s.reads);
-        expect(reads, done);
-        if (meet(reads, written_here_)) make_room(done);
-        append(read_, reads);
     }
 
     void finish_readers(const Accesses& writes, List& done) {
@@ -311,20 +241,14 @@ class Synchroniser {
         wait_for_stores(writes, done);
         finish_readers(writes, done);
         if (meet(reads, written_) || meet(writes, written_) || meet(writes, read_)) barrier(done);
-        note_read(reads);
-        append(written_, writes), append(written_here_, writes);
+        append(read_, reads);
+        append(written_, writes);
     }
 
     void barrier(List& done) {
         add(done, kernel_.publishes ? line({{Kind::Fence}, {Kind::Barrier}}) : Statement{Kind::Barrier});
-        all_know();
+        read_.clear(), written_.clear();
     }
-
-    void note_read(const Accesses& accesses) {
-        append(read_, accesses);
-        append(read_here_, accesses);
-    }
-    void all_know() { read_.clear(), read_here_.clear(), written_.clear(), written_here_.clear(), rooms_ = {}; }
 
     // Products.
 
@@ -344,7 +268,7 @@ class Synchroniser {
         const auto end = products_.begin() + static_cast<std::ptrdiff_t>(count);
         Statement s{Kind::Finish};
         for (auto it = products_.begin(); it != end; ++it) {
-            note_read(it->reads);
+            append(read_, it->reads);
             const bool again =
                 std::any_of(end, products_.end(), [&](const Product& p) { return p.value == it->value; });
             if (!again && std::find(s.values.begin(), s.values.end(), it->value) == s.values.end())
@@ -410,19 +334,14 @@ class Synchroniser {
 
     Kernel& kernel_;
     std::string role_;
-    int indent_ = 0;                     ///< of the statement that is looked at
-    Accesses read_, written_;            ///< since the last barrier
-    Accesses read_here_, written_here_;  ///< … or since the thread that copies waited for the others
-    /// Where it waits; until a copy has come that it asked for later, of those under way the one of this number, others
-    /// must not come there again.
-    std::array<std::optional<std::size_t>, kRooms> rooms_ = {};
-    std::optional<std::size_t> last_room_;
+    int indent_ = 0;                 ///< of the statement that is looked at
+    Accesses read_, written_;        ///< since the last barrier
     std::vector<Product> products_;  ///< under way
-    std::vector<Copies> copies_;     ///< since a chunk has begun, under way; nothing of what later chunks read
+    std::vector<Accesses> copies_;   ///< since a chunk has begun, under way; nothing of what later chunks read
     // In a chunk.
     bool in_chunk_ = false, released_ = false;
     bool all_read_ = false;         ///< stores of the chunk before, as one begins
-    std::vector<Stores> stores_;    ///< that may not have read
+    std::vector<Accesses> stores_;  ///< what those read that may not have ended
     int readers_ = 0;               ///< statements to come that read what channels hand over
     std::set<std::string> waited_;  ///< channels that have been waited for
     std::set<std::string> copied_;  ///< values that are read while products are under way

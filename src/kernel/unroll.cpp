@@ -54,7 +54,6 @@ class Unroller {
 
     [[nodiscard]] bool takes_part(const Statement& s, bool hardware) const {
         if (s.kind == Kind::Begin) return thread_.group == 0 && thread_.part == 0;
-        if (s.kind == Kind::Barrier) return true;
         if (s.by == By::Warp || (s.kind == Kind::Store && hardware)) return thread_.part == 0;
         return s.by != By::LastWarp || thread_.part == thread_.parts - 1;
     }

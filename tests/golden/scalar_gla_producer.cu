@@ -263,7 +263,7 @@ FORGE_KERNEL_TASKS(2) void forge_scalar_gla_outputs(const __grid_constant__ Call
     });
     publish();
     store_fragment<true>(t_o_2, t_o);
-    make_room<0>(by_copy);
+    publish();
     store_operand_briefly(by_copy, t_o_map.at(0), row, t_o_rows + row * call.tensors[4].token, call.tensors[4].token, call.tensors[4].dim[0], t_o_2, rows);
     stores_read();
 }

@@ -68,32 +68,7 @@ std::vector<Rule> rules() {
                       uses = "compute \"r\" reads \"scratch\"[0:64 + 64 * chunk % 2]\n";
     const std::string fill =
         "wait full.empty\n move \"m\" writes full \"scratch\"[0:64 + 64 * chunk % 2]\n fence\n arrive full.filled\n";
-    // Copies that report, and room for them: one part of a group waits for the other.
-    const std::string reported =
-                          "copy \"c\" by warp arrivals.filled writes \"scratch\"[0:64]\n commit arrivals.filled\n",
-                      come = "copy_wait arrivals.filled\n", room = "barrier by warp\n";
     return {
-        {"EachThreadSeesWhatReports", alone(reported + come + read), ""},
-        {"ProductsSeeWhatReports", alone(reported + come + product + end), ""},
-        {"MissesWhatReports", alone(reported + read + come), "which copy arrivals.filled 'c'"},
-        {"CountsWhatReports",
-         alone(reported +
-               "copy \"d\" by warp arrivals.filled writes \"other\"[0:64]\n commit arrivals.filled\n "
-               "copy_wait arrivals.filled pending 1\n compute \"r\" reads \"other\"[0:64]\n" +
-               come),
-         "which copy arrivals.filled 'd'"},
-        {"MakesRoom", alone(write + "barrier\n" + read + room + reported + come + read), ""},
-        {"MakesNoRoom", alone(write + "barrier\n" + read + reported + come + read),
-         "'c' writes scratch, which compute 'r'"},
-        {"MakesRoomForOneThreadAlone", alone(write + "barrier\n" + read + room + write), "may still"},
-        {"LetsWhoWaitedForTheCopyKnow",
-         alone("compute \"w\" writes \"scratch\"[0:128]\n barrier\n compute \"r\" reads \"scratch\"[0:128]\n" + room +
-               reported + come + "compute \"v\" writes \"scratch\"[64:128]\n"),
-         ""},
-        {"MakesRoomAgainOnceTheCopyHasCome",
-         alone(write + "barrier\n" + read + room + reported + come + read + room + reported + come), ""},
-        {"MakesRoomAgainTooSoon", alone(write + "barrier\n" + read + room + room + reported + come),
-         "may come in the phase before"},
         {"ReadsAfterABarrier", alone(write + "barrier\n" + read), ""},
         {"ReadsWithoutABarrier", alone(write + read), "reads scratch, which compute 'w' of a thread may still write"},
         {"WritesWithoutABarrier", alone(read + write), "which compute 'w' of a thread may still write"},

@@ -32,11 +32,6 @@ __device__ __forceinline__ void barrier_sync(unsigned number, unsigned threads) 
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// The same for others, without waiting for them.
-__device__ __forceinline__ void barrier_pass(unsigned number, unsigned threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 /// This warp group's registers per thread from now on: fewer than it began with, or more, which must have become free.
 template <int COUNT>
 __device__ __forceinline__ void fewer_registers() {

@@ -63,40 +63,10 @@ class Arrivals {
     /// As arrive() of move.h.
     template <int PENDING>
     FORGE_DEVICE void arrive() {
-        wait<PENDING>();
-        cuda::arrive<PENDING>();
-    }
-    /// The same of copies that the hardware makes, if `by_copy`: each thread sees them, and what threads wrote is
-    /// another matter.
-    template <int PENDING>
-    FORGE_DEVICE void arrived(bool by_copy) {
-        wait<PENDING>();
-        if (!by_copy) cuda::arrive<PENDING>();
-    }
-
-  private:
-    template <int PENDING>
-    FORGE_DEVICE void wait() {
 #pragma unroll
         for (; arrived_ < started_ - PENDING; ++arrived_) detail::wait(barrier(arrived_), 0);
+        cuda::arrive<PENDING>();
     }
 };
-
-/// Before a copy to memory that threads have read or written, or a store of it. One thread of the first warp copies, if
-/// `by_copy`: that warp waits for the others, which go on. They come to the same ROOM again, one of a few, once they
-/// have waited for a later copy, or been at sync().
-template <int ROOM>
-FORGE_DEVICE void make_room(bool by_copy) {
-    constexpr unsigned kBarrier = 2 + ROOM;  // sync() of a block's only group has barrier 1
-    ptx::fence_async();
-    if (!by_copy) sync();
-    else if (warp() == 0) ptx::barrier_sync(kBarrier, kThreads);
-    else ptx::barrier_pass(kBarrier, kThreads);
-}
-
-/// After stores_read(), where threads stored, or will copy, themselves.
-FORGE_DEVICE void sync_unless(bool by_copy) {
-    if (!by_copy) sync();
-}
 
 }  // namespace forge::cuda

@@ -167,18 +167,16 @@ void FragmentInputs::copy_by_one_thread(const std::vector<ValueId>& spills, cons
     out_.close();
 }
 
-/// What the lines that follow ask for. In a task of one chunk all threads copy what the hardware cannot.
+/// What the lines that follow ask for. A task of one chunk waits for its groups itself, however they are copied.
 void FragmentInputs::announce(const std::vector<ValueId>& spills, const std::vector<ValueId>& mapped) {
     const auto comes = [&](ValueId v, When when) {
-        Statement copy{arrivals_ ? Kind::Copy : Kind::BulkCopy, c_.name(v), transfers_.source(v), arriving_memory(v)};
-        copy.when = when, copy.by = By::Warp, copy.channel = arrivals_ ? kernel::kArrivals : Context::kStages;
+        if (arrivals_) return copies(v, When::Always);
+        Statement copy{Kind::BulkCopy, c_.name(v), transfers_.source(v), arriving_memory(v)};
+        copy.when = when, copy.by = By::Warp, copy.channel = Context::kStages;
         out_.next(std::move(copy));
     };
     for (const ValueId v : spills) comes(v, When::Always);
-    for (const ValueId v : mapped) {
-        comes(v, When::ByHardware);
-        if (arrivals_) copies(v, When::ByThreads);
-    }
+    for (const ValueId v : mapped) comes(v, When::ByHardware);
 }
 
 }  // namespace forge::emit

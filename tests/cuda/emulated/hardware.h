@@ -35,8 +35,6 @@ class Hardware {
     virtual void together(void* mine, Act act) = 0;
     /// Barrier `number` of the block, for so many threads; 0: all.
     virtual void sync(unsigned number, unsigned threads) = 0;
-    /// The same without waiting for them.
-    virtual void pass(unsigned number, unsigned threads) = 0;
     virtual void set_registers(int count) = 0;
     virtual void fence_async() = 0;
     virtual void wait_for_kernel_before() = 0;

@@ -56,7 +56,6 @@ class Block final : public Hardware {
     [[noreturn]] void fail(const char* what) const override { throw std::runtime_error(what); }
     void together(void* mine, Act act) override;
     void sync(unsigned number, unsigned threads) override;
-    void pass(unsigned number, unsigned threads) override;
     void set_registers(int count) override;
     void fence_async() override { view_.fence(warp()); }
     void wait_for_kernel_before() override { leave({Wait::For::KernelBefore}); }
@@ -93,7 +92,6 @@ class Block final : public Hardware {
     [[nodiscard]] std::size_t warp() const { return static_cast<std::size_t>(running_ / kLanes); }
     [[nodiscard]] Products& products() { return products_[warp()]; }
     void leave(Wait wait);
-    [[nodiscard]] bool arrive(unsigned number, unsigned threads);
     void may_be_overtaken();
     [[nodiscard]] bool may_run(const Thread& thread);
     [[nodiscard]] bool may_run_warp(std::size_t warp);
@@ -158,27 +156,14 @@ void Block::together(void* mine, Act act) {
     for (std::size_t l = 0; l < kLanes; ++l) threads_[warp() * kLanes + l].wait = {};
 }
 
-/// Whether that is the last one.
-bool Block::arrive(unsigned number, unsigned threads) {
+void Block::sync(unsigned number, unsigned threads) {
     if (threads == 0) threads = static_cast<unsigned>(grid_.threads);
     Numbered& barrier = numbered_[number];
     if (barrier.arrived > 0 && barrier.threads != threads)
         throw std::runtime_error(fmt::format("barrier {} for {} threads and for {}", number, barrier.threads, threads));
     barrier.threads = threads;
-    if (++barrier.arrived < threads) return false;
-    barrier.arrived = 0, ++barrier.generation;
-    return true;
-}
-
-/// All lanes are there before one goes on (bar.arrive is .aligned), as they are where they wait.
-void Block::pass(unsigned number, unsigned threads) {
-    together(nullptr, [](void* const*) {});
-    (void)arrive(number, threads);
-    may_be_overtaken();
-}
-
-void Block::sync(unsigned number, unsigned threads) {
-    if (!arrive(number, threads)) leave({Wait::For::Barrier, number, numbered_[number].generation});
+    if (++barrier.arrived == threads) barrier.arrived = 0, ++barrier.generation;
+    else leave({Wait::For::Barrier, number, barrier.generation});
 }
 
 void Block::set_registers(int count) {

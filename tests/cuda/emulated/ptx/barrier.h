@@ -11,7 +11,6 @@ inline bool barrier_passed(unsigned shared, unsigned parity) {
     return true;
 }
 inline void barrier_sync(unsigned number, unsigned threads) { forge_hardware->sync(number, threads); }
-inline void barrier_pass(unsigned number, unsigned threads) { forge_hardware->pass(number, threads); }
 
 template <int COUNT>
 void fewer_registers() {
