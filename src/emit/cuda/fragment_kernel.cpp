@@ -146,10 +146,13 @@ class FragmentKernel {
 
     void write_body() {
         declare_parameters();
-        if (c_.kernel.tiles.by_element) return write_vector_scan(c_, transfers_);
-        inputs_.declare_rows();
-        if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
-        else write_alone();
+        if (c_.kernel.tiles.by_element) {
+            write_vector_scan(c_, transfers_);
+        } else {
+            inputs_.declare_rows();
+            if (c_.kernel.tiles.roles) write_fragment_roles(c_, transfers_, inputs_);
+            else write_alone();
+        }
         if (beside_) out_.line("ptx::wait_for_kernel_before();  // what follows in the stream relies on both");
     }
 
