@@ -60,4 +60,25 @@ bool Context::needs_float(ir::ValueId v) const {
     return ir::needed_for(fn, inverted)[static_cast<std::size_t>(v)];
 }
 
+bool Context::needs_exactness(ir::ValueId v) const {
+    const auto is_step = [](const ir::Op& op) {
+        return op.type.dtype == DType::Bool || op.code == ir::Opcode::Floor || op.code == ir::Opcode::Ceil ||
+               op.code == ir::Opcode::Round || op.code == ir::Opcode::Sign;
+    };
+    const auto is_rounded = [&](ir::ValueId u) { return is_operand(u) || ir::is_matmul(fn.op(u).code); };
+    std::vector<bool> made_of(fn.ops.size());
+    made_of[static_cast<std::size_t>(v)] = true;
+    for (ir::ValueId u = v + 1; u < fn.size(); ++u) {
+        const ir::Op& op = fn.op(u);
+        if (std::none_of(op.args.begin(), op.args.end(),
+                         [&](ir::ValueId a) { return made_of[static_cast<std::size_t>(a)]; }))
+            continue;
+        if (is_step(op)) return true;
+        made_of[static_cast<std::size_t>(u)] = !is_rounded(u);
+    }
+    return std::any_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
+        return r.role == ir::Role::Spill && made_of[static_cast<std::size_t>(r.value)] && !is_operand(r.value);
+    });
+}
+
 }  // namespace forge::emit

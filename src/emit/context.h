@@ -89,6 +89,8 @@ struct Context {
     /// Whether a value wants more than the 10 mantissa bits of tf32: unless tensors are bf16 (f16 has as many bits
     /// itself, and sums that cancel would lose some), and for what is inverted.
     [[nodiscard]] bool needs_float(ir::ValueId v) const;
+    /// Whether the value may go to where a small error becomes a whole step, such as a floor or a comparison.
+    [[nodiscard]] bool needs_exactness(ir::ValueId v) const;
 
     /// The lines that come next compute, or move.
     void next(const std::string& what, kernel::Accesses reads, kernel::Accesses writes) {

@@ -491,6 +491,8 @@ void Transfers::copy_spill(const std::string& spill, ValueId v, const char* bloc
     const plan::SpillSlot& slot = spill_slot(spill);
     const Op& op = fn_.op(v);
     std::string tile = c_.name(v), memory = spill_pointer(spill, block, at);
+    if (!load && op.type.rank() == 0 && ir::is_view(op.code))
+        return out_.line("copy_floats<1>({}, {});", memory, c_.place(op.layout->offset));
     if (op.layout->strides == slot.strides || op.type.rank() < 2)
         return out_.line("copy_floats<{}>({}, {});", c_.floats(v), load ? tile : memory, load ? memory : tile);
     const int rank = op.type.rank(), loops = is_one_matrix(op.type, slot.strides) ? 0 : rank - 2;

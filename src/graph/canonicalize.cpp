@@ -69,14 +69,46 @@ Rewrite triangle_of_mask(const Function& out, const Op& op, const Args& args) {
     return whole ? Rewrite(args[0]) : std::nullopt;
 }
 
-/// The last element of a running sum is the sum.
+/// The last element of a running sum is the sum; of a function of it, the function of the sum.
 Rewrite last_of_cumsum(Function& out, const Op& op, const Args& args) {
-    const Op& x = out.op(args[0]);
-    if (op.code != Opcode::Select || op.attrs.start != -1 || x.code != Opcode::Cumsum) return std::nullopt;
-    if (x.attrs.dim != op.attrs.dim || x.attrs.reverse || x.attrs.exclusive) return std::nullopt;
+    const Op x = out.op(args[0]);
+    if (op.code != Opcode::Select || op.attrs.start != -1) return std::nullopt;
+    const bool function = ir::info(x.code).kind == ir::OpInfo::Kind::Unary;
+    const Op sum = function ? out.op(x.args[0]) : x;
+    if (sum.code != Opcode::Cumsum || sum.attrs.reverse || sum.attrs.exclusive) return std::nullopt;
+    if (sum.attrs.dim != op.attrs.dim) return std::nullopt;
     Attrs attrs;
     attrs.dim = op.attrs.dim;
-    return make(out, Opcode::Sum, {x.args[0]}, op, attrs);
+    const ValueId last = make(out, Opcode::Sum, {sum.args[0]}, op, attrs);
+    return function ? make(out, x.code, {last}, op, x.attrs) : last;
+}
+
+/// The last row of a decay mask is what is left of each token at the chunk's end.
+Rewrite last_of_mask(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if (op.code != Opcode::Select || op.attrs.start != -1 || op.attrs.dim != 0) return std::nullopt;
+    if (x.code != Opcode::DecayMask || x.attrs.exclusive) return std::nullopt;
+    Attrs attrs;
+    attrs.dim = 0, attrs.reverse = attrs.exclusive = true;
+    return make(out, Opcode::Exp, {make(out, Opcode::Cumsum, {x.args[0]}, op, attrs)}, op);
+}
+
+/// A part of an outer product is that of a part.
+Rewrite part_of_outer_product(Function& out, const Op& op, const Args& args) {
+    const Op x = out.op(args[0]);
+    if (op.code != Opcode::Slice || op.attrs.dim != 1 || x.code != Opcode::Mul || x.type.rank() != 2)
+        return std::nullopt;
+    for (const std::size_t i : {0, 1}) {
+        const ValueId rows = x.args[i], columns = x.args[1 - i];
+        const bool outer =
+            out.op(rows).type.rank() == 2 && out.op(rows).type.shape[1] == Dim(1) && out.op(columns).type.rank() == 1;
+        if (!outer) continue;
+        Attrs attrs = op.attrs;
+        attrs.dim = 0;
+        const ValueId part = make(out, Opcode::Slice, {columns}, op, attrs);
+        return make(out, Opcode::Mul, i == 0 ? Args{rows, part} : Args{part, rows}, op);
+    }
+    return std::nullopt;
 }
 
 /// Transposed operands become flags of the product.
@@ -242,6 +274,8 @@ Rewrite rewrite(Function& out, const Op& op, const Args& args) {
     }
     if (const auto r = triangle_of_mask(out, op, args)) return r;
     if (const auto r = last_of_cumsum(out, op, args)) return r;
+    if (const auto r = last_of_mask(out, op, args)) return r;
+    if (const auto r = part_of_outer_product(out, op, args)) return r;
     if (const auto r = fold_transposes(out, op, args)) return r;
     if (const auto r = sink_view_scan(out, op, args)) return r;
     if (const auto r = sink_expand(out, op, args)) return r;

@@ -14,8 +14,11 @@ namespace forge::graph {
 /// ends that compute in float32 throughout.
 ir::Function widen(const ir::Function& fn);
 /// Constants folded, x*1 and x+0 dropped, views pushed outwards or merged, transposes folded into products,
-/// select(cumsum(g), -1) = sum(g), triangles of decay masks, negations and divisions by constants in one form.
+/// select(cumsum(g), -1) = sum(g) and what follows from it, triangles and last rows of decay masks, negations and
+/// divisions by constants in one form.
 ir::Function canonicalize(const ir::Function& fn);
+/// The three of them until nothing changes.
+ir::Function simplify(const ir::Function& fn);
 /// Equal ops on equal operands become one.
 ir::Function cse(const ir::Function& fn);
 /// Ops that no result needs are dropped.
@@ -38,6 +41,8 @@ ir::Function move_signs(const ir::Function& fn);
 /// The row sums of x * (a b), times a scale of rows, are those of a * ((x scaled) b^T): where a gradient has the second
 /// product anyway, the first is not made.
 ir::Function share_products(const ir::Function& fn);
+/// A product with some rows of its second operand masked is that with all of them, where the program has it, masked.
+ir::Function share_masked_products(const ir::Function& fn);
 /// Elementwise products with a decay mask begin with the factors that they have in common, and (x + y) m is x m + y m
 /// where x m and y m are parts of other products. Of gradients: a mask, worked out wherever it is read, is in many.
 ir::Function share_factors(const ir::Function& fn);

@@ -12,19 +12,6 @@ namespace {
 
 constexpr int kMostRounds = 16;
 
-/// Simplifies until nothing changes.
-ir::Function simplify(const ir::Function& fn) {
-    ir::Function now = fn;
-    std::string text = ir::print(now);
-    for (int round = 0; round < kMostRounds; ++round) {
-        now = dce(cse(canonicalize(now)));
-        std::string next = ir::print(now);
-        if (next == text) break;
-        text = std::move(next);
-    }
-    return now;
-}
-
 constexpr Pass kPipeline[] = {
     {ir::Pass::Widen, widen},
     {ir::Pass::Simplify, simplify},
@@ -72,6 +59,7 @@ constexpr NamedPass kSingle[] = {
     {"sum_apart", sum_apart},
     {"move_signs", move_signs},
     {"share_products", share_products},
+    {"share_masked_products", share_masked_products},
     {"share_factors", share_factors},
 };
 
@@ -90,6 +78,18 @@ ir::Function (*pass_named(const std::string& name))(const ir::Function&) {
 }
 
 }  // namespace
+
+ir::Function simplify(const ir::Function& fn) {
+    ir::Function now = fn;
+    std::string text = ir::print(now);
+    for (int round = 0; round < kMostRounds; ++round) {
+        now = dce(cse(canonicalize(now)));
+        std::string next = ir::print(now);
+        if (next == text) break;
+        text = std::move(next);
+    }
+    return now;
+}
 
 std::span<const Pass> pipeline() { return kPipeline; }
 

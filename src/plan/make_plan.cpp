@@ -209,6 +209,8 @@ class Planning {
         const std::string& axis = plan_.schedule.tile_axis;
         ir::Function fn = with_masked_pads();
         fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(fn); });
+        fn = passes_.run(ir::Pass::SimplifyVectors, [&] { return graph::simplify(fn); });
+        fn = passes_.run(ir::Pass::ShareMasked, [&] { return graph::share_masked_products(fn); });
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });

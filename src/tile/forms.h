@@ -59,6 +59,10 @@ class Forms {
     /// Whether a decay mask between tokens of several rows each is worked out in the loops that read it.
     [[nodiscard]] bool is_mask_in_loops(ir::ValueId v) const;
 
+    /// Whether an operand, of products and results alone, is two matrices column by column, by turns, as a loop over
+    /// these makes them.
+    [[nodiscard]] bool is_woven(ir::ValueId v) const;
+
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
     /// states to chain: theirs are never transposed, so that scores feed the product with values from registers.
     [[nodiscard]] Space fragment(ir::ValueId v) const;

@@ -96,7 +96,7 @@ class Copies {
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || op.code == Opcode::Copy || forms_.is_sum(v) ||
-            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v) || forms_.is_rows_beside(v))
+            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v) || forms_.is_rows_beside(v) || forms_.is_woven(v))
             return false;
         if (from.code == Opcode::DecayMask) return operand_form(v, i, v) == Space::Tile;
         if (ir::is_view(op.code) || from.type.rank() == 0) return false;  // functions take a number as one
@@ -126,6 +126,7 @@ class Copies {
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
+        if (forms_.is_woven(v)) return now == Space::Reg ? now : Space::Tile;
         if (op.code == Opcode::Interleave && forms_[v] == Space::Operand)
             return is_fragment(now) ? now : Space::Fragment;
         if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;
@@ -166,8 +167,16 @@ class Copies {
         if (is_wide_output(r, rules_) && is_fragment(forms_[r.value])) return map_[static_cast<std::size_t>(r.value)];
         if (is_float_image(r, rules_) && is_fragment(forms_[r.value])) return map_[static_cast<std::size_t>(r.value)];
         if (is_carried(r.role)) return matrix ? in_form(r.value, forms_.fragment(r.value)) : fresh(r.value);
+        if (r.role == ir::Role::Spill && is_part_of_tile(r.value)) return map_[static_cast<std::size_t>(r.value)];
         return matrix && !is_wide_output(r, rules_) && !is_wide_spill(r, rules_) ? in_form(r.value, Space::Operand)
                                                                                  : fresh(r.value);
+    }
+
+    /// Of a task of a single chunk, a number that is part of what lies in a tile: it is stored from there.
+    [[nodiscard]] bool is_part_of_tile(ValueId v) const {
+        const ValueId from = buffer_of(fn_, v);
+        return rules_.stages == 1 && from != v && fn_.op(v).type.rank() == 0 && forms_[v] == Space::Tile &&
+               forms_[from] == Space::Tile && fn_.op(from).code != Opcode::Param;
     }
 
     ValueId fresh(ValueId v) {

@@ -161,12 +161,13 @@ class Memory {
             if (fn_.op(v).layout->space == Space::Reg || ir::is_view(fn_.op(v).code)) continue;
             const ValueId end = end_of(v);
             for (const ValueId t : tiles_read_by(fn_, v)) last_read_[static_cast<std::size_t>(t)] = end;
-            last_read_[static_cast<std::size_t>(v)] = std::max(last_read_[static_cast<std::size_t>(v)], end);
+            last_read(v, end);
         }
         const bool images_apart = roles_ && roles_->images_apart;
         for (const ir::Result& r : fn_.results)
             if (is_carried(r.role) || (images_apart && r.role == Role::Spill))
                 last_read_[static_cast<std::size_t>(buffer_of(fn_, r.value))] = fn_.size();
+            else if (ir::is_view(fn_.op(r.value).code)) last_read(buffer_of(fn_, r.value), r.value);
         read_last_by_.resize(fn_.ops.size() + 1);
         viewed_.assign(fn_.ops.size(), 0);
         for (ValueId v = 0; v < fn_.size(); ++v) {
@@ -175,6 +176,11 @@ class Memory {
             if (ir::is_view(fn_.op(v).code)) viewed_[static_cast<std::size_t>(fn_.op(v).args[0])] = 1;
             else if (const auto beside = rows_beside(fn_, v)) viewed_[static_cast<std::size_t>(beside->of)] = 1;
         }
+    }
+
+    void last_read(ValueId t, ValueId by) {
+        ValueId& last = last_read_[static_cast<std::size_t>(t)];
+        last = std::max(last, by);
     }
 
     /// The last of what is made together with a value: by products of what decays, or in a loop.

@@ -60,6 +60,7 @@ enum class Moved : std::uint8_t { Nothing, Loops, InputsToo };
 struct JoinedLoops {
     ir::Function fn;
     std::set<ir::ValueId> values = {};
+    bool any = false;  ///< whether any joined, be it that nothing else is stored
 };
 /// `fragments`: loops over these, too, that follow one another.
 JoinedLoops with_joined_loops(const ir::Function& fn, Moved moved, bool fragments);

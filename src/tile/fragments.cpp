@@ -94,6 +94,12 @@ std::optional<PartInPlace> part_in_place(const Function& fn, ValueId v) {
     constexpr std::int64_t kNeighbours = 4;  // that loops read at a time
     if (fn.op(v).code != Opcode::Slice) return std::nullopt;
     PartInPlace found{v};
+    const Op &op = fn.op(v), &from = fn.op(op.args[0]);
+    if (op.attrs.dim == 1 && op.attrs.step == 2 && from.code != Opcode::Slice && is_block_matrix(from.type)) {
+        found.of = op.args[0], found.col = op.attrs.start, found.col_step = 2;
+        const bool all = 2 * op.type.shape[1].factor == from.type.shape[1].factor;
+        return all && found.col >= 0 && found.col < 2 ? std::optional(found) : std::nullopt;
+    }
     for (; fn.op(found.of).code == Opcode::Slice; found.of = fn.op(found.of).args[0]) {
         const ir::Attrs& attrs = fn.op(found.of).attrs;
         if (attrs.dim == 0) found.row = attrs.start + attrs.step * found.row, found.row_step *= attrs.step;
@@ -102,6 +108,23 @@ std::optional<PartInPlace> part_in_place(const Function& fn, ValueId v) {
     }
     return is_block_matrix(fn.op(found.of).type) && is_block_matrix(fn.op(v).type) ? std::optional(found)
                                                                                    : std::nullopt;
+}
+
+bool is_made_by_turns(const Function& fn, ValueId v) {
+    const Op& op = fn.op(v);
+    if (op.code != Opcode::Interleave || op.attrs.dim != 1 || op.args.size() != 2 || !is_block_matrix(op.type))
+        return false;
+    const auto readers = [&](ValueId a) {
+        return std::count_if(fn.ops.begin(), fn.ops.end(), [&](const Op& reader) {
+            return std::find(reader.args.begin(), reader.args.end(), a) != reader.args.end();
+        });
+    };
+    return op.args[0] != op.args[1] && std::all_of(op.args.begin(), op.args.end(), [&](ValueId a) {
+               const bool result =
+                   std::any_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) { return r.value == a; });
+               return ir::is_elementwise(fn.op(a).code) && fn.op(a).type.dtype != DType::Bool && !result &&
+                      readers(a) == 1;
+           });
 }
 
 std::optional<RowsBeside> rows_beside(const Function& fn, ValueId v) {
@@ -256,7 +279,7 @@ TileKernel with_loops(const Function& fn, const FragmentRules& rules) {
     for (const Moved moved : {Moved::Nothing, Moved::Loops, Moved::InputsToo}) {
         if (moved != Moved::Nothing && stages > 1) break;  // operations are where they fill the time of others
         JoinedLoops loops = with_joined_loops(fn, moved, stages == 1);
-        if (loops.values.empty()) continue;
+        if (!loops.any) continue;
         TileKernel joined = with_memory(loops, std::nullopt, rules);
         const std::int64_t tasks = tasks_at_once(joined);
         const bool fits = joined.far_floats <= best.far_floats &&

@@ -67,12 +67,16 @@ struct RepeatedMask {
     std::int64_t rows = 1, cols = 1;
 };
 std::optional<RepeatedMask> repeated_mask(const ir::Function& fn, ir::ValueId v);
-/// A part of an operand's matrix, some of its rows and a range of its columns, that loops read where it lies.
+/// A part of an operand's matrix, some of its rows or columns, that loops read where it lies.
 struct PartInPlace {
     ir::ValueId of;
     std::int64_t row = 0, row_step = 1, col = 0;
+    std::int64_t col_step = 1;  ///< 2: every other column, from the first or the second on
 };
 std::optional<PartInPlace> part_in_place(const ir::Function& fn, ir::ValueId v);
+/// Whether a value is two matrices column by column, by turns, each of them an elementwise one that nothing else reads:
+/// a loop over these makes it.
+bool is_made_by_turns(const ir::Function& fn, ir::ValueId v);
 /// A matrix one row further on or back, with zeros for the row that is not there: what is left of a scan along the rows
 /// where nothing is kept but the row beside. Loops read it where the matrix lies.
 struct RowsBeside {

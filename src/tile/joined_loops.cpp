@@ -60,17 +60,21 @@ class JoinedLoop {
             // At the same place, and not as an operand, which is rounded to 16 bits.
             const Space space = fn_.op(a).layout->space;
             return (space == Space::Tile || is_fragment(space)) &&
-                   (ir::is_elementwise(op.code) || op.code == Opcode::Copy);
+                   (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Interleave);
         });
     }
     /// Whether loops go over the same places: those of fragments leave out what lies above a diagonal.
     [[nodiscard]] bool is_alike(ValueId v) const {
         const Op &a = fn_.op(v), &b = fn_.op(members_[0]);
-        if (a.type.shape != b.type.shape) return false;
+        if (shape_of_loop(v) != shape_of_loop(members_[0])) return false;
         const Space in_a = a.layout->space, in_b = b.layout->space;
         if (!is_fragment(in_a) && !is_fragment(in_b)) return true;
         const auto is_full = [&](ValueId u) { return ir::triangle_of(fn_, u) == ir::Triangle::Full; };
         return in_a == in_b && is_full(v) == is_full(members_[0]);
+    }
+    [[nodiscard]] const Shape& shape_of_loop(ValueId v) const {
+        const Op& op = fn_.op(v);
+        return op.code == Opcode::Interleave ? fn_.op(op.args[0]).type.shape : op.type.shape;
     }
     [[nodiscard]] bool joins(ValueId v) const {
         constexpr std::size_t kMost = 12;  // results of a thread, four numbers of each, before the first is stored
@@ -93,9 +97,10 @@ std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead, b
     for (ValueId v = 0; v < fn.size(); ++v) {
         const Op& op = fn.op(v);
         const bool copy = op.code == Opcode::Copy && !is_fragment(fn.op(op.args[0]).layout->space),
-                   elementwise = ir::is_elementwise(op.code), held = is_fragment(op.layout->space);
+                   elementwise = ir::is_elementwise(op.code), held = is_fragment(op.layout->space),
+                   woven = op.layout->space == Space::Operand && is_made_by_turns(fn, v);
         const bool loop = held ? fragments && elementwise
-                               : in_memory(op.layout->space) && op.type.rank() > 0 && (copy || elementwise);
+                               : in_memory(op.layout->space) && op.type.rank() > 0 && (copy || elementwise || woven);
         found.push_back(loop && !ahead[static_cast<std::size_t>(v)]);
     }
     return found;
@@ -124,6 +129,7 @@ class Joining {
             if (!loops_[index(v)]) continue;
             const std::vector<ValueId> members = members_of(v);
             for (const ValueId u : members) take(u);
+            made.any = made.any || members.size() > 1;
             bool first = true;
             ir::Known<bool> known;
             for (const ValueId u : members) {

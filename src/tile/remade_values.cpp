@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tile/fragments.h"
 #include "tile/layout.h"
@@ -78,7 +79,7 @@ class Remaking {
         readers_.assign(fn_.ops.size(), 0);
         std::vector<bool> multiplied(fn_.ops.size());
         for (const Op& op : fn_.ops)
-            for (const ValueId a : op.args) {
+            for (const ValueId a : std::set<ValueId>(op.args.begin(), op.args.end())) {
                 if (takes_operands(op)) multiplied[static_cast<std::size_t>(a)] = true;
                 else ++readers_[static_cast<std::size_t>(a)];
             }
@@ -98,9 +99,12 @@ class Remaking {
     ValueId copied(ValueId v) {
         Op op = fn_.op(v);
         const bool multiplies = takes_operands(op);
+        std::map<ValueId, ValueId> read;  // a square's factors are one
         for (ValueId& a : op.args) {
             const bool again = !multiplies && work(a).light && (is_remade(a) || is_remade(v));
-            a = again ? copied(a) : kept(a);
+            const auto [at, fresh] = read.try_emplace(a);
+            if (fresh) at->second = again ? copied(a) : kept(a);
+            a = at->second;
         }
         return out_.add(std::move(op));
     }

@@ -532,8 +532,8 @@ std::string name_of_example(const testing::TestParamInfo<Example>& test) {
     return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype), test.param.k, test.param.v);
 }
 
-// Features of keys of 256 numbers, halves or pairs of which are turned, or of 128, whose halves are blocks: made ahead,
-// block by block.
+// Features of keys of 256 numbers, halves of which are turned, or of 128, whose halves are blocks: made ahead, block by
+// block.
 class SplitFeatures : public testing::TestWithParam<Example> {};
 
 TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
@@ -550,9 +550,35 @@ TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
                          testing::Values(Example{"rotary", BF16, 128, 128}, Example{"rotary_retention", F16, 128, 128},
-                                         Example{"turned_pairs", BF16, 128, 128}, Example{"mamba3", BF16, 128, 128},
-                                         Example{"rotary", F16, 128, 64}, Example{"rotary_retention", BF16, 64, 64},
-                                         Example{"mamba3", BF16, 64, 64}),
+                                         Example{"mamba3", BF16, 128, 128}, Example{"rotary", F16, 128, 64},
+                                         Example{"rotary_retention", BF16, 64, 64}, Example{"mamba3", BF16, 64, 64}),
+                         name_of_example);
+
+// Keys whose pairs of neighbours are turned: one loop reads every other number where it lies, and writes both by turns.
+class TurnedPairs : public testing::TestWithParam<Example> {};
+
+TEST_P(TurnedPairs, AreMadeInOneLoop) {
+    const Example& example = GetParam();
+    const ir::Definition def =
+        frontend::with_dtype(graph::with_phases(program_named(example.program).make().define()), example.dtype);
+    for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
+        const auto plan = plan_for(def, example, std::nullopt, tasks);
+        ASSERT_TRUE(plan.has_value()) << tasks << " tasks";
+        int woven = 0, tiles = 0;
+        for (const plan::Kernel& kernel : plan->kernels)
+            for (const ir::Op& op : kernel.tiles.fn.ops) {
+                woven += op.code == ir::Opcode::Interleave && op.layout->space == ir::Layout::Space::Operand;
+                tiles +=
+                    op.code == ir::Opcode::Copy && op.type.rank() == 2 && op.layout->space == ir::Layout::Space::Tile;
+            }
+        EXPECT_GT(woven, 0) << plan::to_string(plan->schedule);
+        EXPECT_EQ(tiles, 0) << plan::to_string(plan->schedule);
+        expect_right_by(example, def, *plan);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, TurnedPairs,
+                         testing::Values(Example{"turned_pairs", BF16, 128, 128}, Example{"turned_pairs", F16, 64, 64}),
                          name_of_example);
 
 // Random programs of 128 keys and values, several states each, whose kernels of outputs or states only fit with axes in

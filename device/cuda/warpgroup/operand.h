@@ -96,17 +96,51 @@ struct Operand {
             x = x + four_of(*reinterpret_cast<const uint2*>(data + part * kPart + place(row, col)));
         return x;
     }
+    /// Every other one of the eight from (row, 2 col) on, from their FIRST on; col is a multiple of 4.
+    template <int FIRST>
+    FORGE_DEVICE vec four_by_turns_at(int row, int col) const {
+        const T* const at = data + place(row, 2 * col);
+        vec x = {};
+#pragma unroll
+        for (int part = 0; part < Parts; ++part) {
+            const uint4 bits = *reinterpret_cast<const uint4*>(at + part * kPart);
+            const vec low = four_of(make_uint2(bits.x, bits.y)), high = four_of(make_uint2(bits.z, bits.w));
+            const vec turn = {{low.x[FIRST], low.x[FIRST + 2], high.x[FIRST], high.x[FIRST + 2]}};
+            x = part == 0 ? turn : x + turn;
+        }
+        return x;
+    }
+    /// … of the four from (row, 2 col) on; col is even.
+    template <int FIRST>
+    FORGE_DEVICE pair pair_by_turns_at(int row, int col) const {
+        const vec x = four_at(row, 2 * col);
+        return {{x.x[FIRST], x.x[FIRST + 2]}};
+    }
+    /// a's and b's by turns, to the eight from (row, 2 col) on; col is a multiple of 4.
+    FORGE_DEVICE void put_by_turns(int row, int col, const vec& a, const vec& b) const {
+        vec first = {{a.x[0], b.x[0], a.x[1], b.x[1]}}, second = {{a.x[2], b.x[2], a.x[3], b.x[3]}};
+#pragma unroll
+        for (int part = 0; part < Parts; ++part) {
+            const uint2 low = bits_of(first), high = bits_of(second);
+            *reinterpret_cast<uint4*>(data + part * kPart + place(row, 2 * col)) =
+                make_uint4(low.x, low.y, high.x, high.y);
+            if (part + 1 < Parts) first = first - four_of(low), second = second - four_of(high);
+        }
+    }
     FORGE_DEVICE void put_four(int row, int col, const vec& x) const {
         vec rest = x;
 #pragma unroll
         for (int part = 0; part < Parts; ++part) {
-            const uint2 bits = make_uint2(HalfOf<T>::pack(rest.x[0], rest.x[1]), HalfOf<T>::pack(rest.x[2], rest.x[3]));
+            const uint2 bits = bits_of(rest);
             *reinterpret_cast<uint2*>(data + part * kPart + place(row, col)) = bits;
             if (part + 1 < Parts) rest = rest - four_of(bits);
         }
     }
 
   private:
+    FORGE_DEVICE static uint2 bits_of(const vec& x) {
+        return make_uint2(HalfOf<T>::pack(x.x[0], x.x[1]), HalfOf<T>::pack(x.x[2], x.x[3]));
+    }
     FORGE_DEVICE static vec four_of(uint2 bits) {
         const pair a = HalfOf<T>::unpack(bits.x), b = HalfOf<T>::unpack(bits.y);
         return {{a.x[0], a.x[1], b.x[0], b.x[1]}};

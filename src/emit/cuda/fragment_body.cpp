@@ -204,7 +204,7 @@ void FragmentBody::operation(ValueId v) {
         } else if (ir::is_matmul(op.code)) product(v);
         else if (op.code == Opcode::Copy && c_.is_operand(v) && c_.is_fragment(op.args[0])) store_fragment(v);
         else if (op.code == Opcode::Copy && c_.is_fragment(v) && c_.is_operand(op.args[0])) load_fragment(v);
-        else if (op.code == Opcode::Interleave && c_.is_operand(v)) store_by_turns(v);
+        else if (op.code == Opcode::Interleave && c_.is_operand(v) && op.attrs.dim == 0) store_by_turns(v);
         else if (!c_.kernel.tiles.joined.contains(v)) compute(v);
         if (takes() && roles_->by_tiles) pack_what_is_read(v);
         if (!plan::in_order(loop_)) pack_what_is_multiplied(v);
@@ -293,7 +293,8 @@ void FragmentBody::compute(ValueId v) {
         const auto work = c_.kernel.tiles.work.find(v);
         write_fragment_sum(c_, v, work == c_.kernel.tiles.work.end() ? "" : c_.place(work->second));
     } else if (ir::is_elementwise(op.code) || op.code == Opcode::Copy || op.code == Opcode::Constant ||
-               op.code == Opcode::Identity || op.code == Opcode::Arange) {
+               op.code == Opcode::Identity || op.code == Opcode::Arange ||
+               (op.code == Opcode::Interleave && c_.is_operand(v))) {
         if (op.code == Opcode::Copy && c_.is_fragment(op.args[0]) && c_.in_tile(v)) spread_fragment(v);
         else write_fragment_loop(c_, v, joined);
     } else {

@@ -92,6 +92,11 @@ class FragmentLoop {
     /// How a value is stored. All is loaded before anything is, as it may lie where something that is read lay.
     std::string made(ValueId v) {
         const Op& op = fn_.op(v);
+        if (op.code == Opcode::Interleave) {
+            const std::string first = evaluate(op.args[0]), second = evaluate(op.args[1]);
+            made_.insert(v);
+            return fmt::format("{}.put_by_turns(i, j, {}, {});", c_.name(v), first, second);
+        }
         const std::string value = op.code == Opcode::Copy ? evaluate(op.args[0]) : evaluate_op(v);
         known_[v] = value, made_.insert(v);
         return stored(v, op.type.dtype == DType::Bool ? fmt::format("mask_to_float({})", value) : value);
@@ -103,8 +108,12 @@ class FragmentLoop {
         return space_ == Space::Fragment && rows() == cols() && ir::triangle_of(fn_, root_) != ir::Triangle::Full;
     }
     [[nodiscard]] int rank() const { return fn_.op(root_).type.rank(); }
-    /// Of the loop: a fragment of a transpose has the value's columns as rows.
-    [[nodiscard]] std::int64_t extent(int axis) const { return axis < 0 ? 1 : size_of(fn_.op(root_).type, axis); }
+    /// Of the loop: a fragment of a transpose has the value's columns as rows; what is made by turns has those of each.
+    [[nodiscard]] std::int64_t extent(int axis) const {
+        const Op& op = fn_.op(root_);
+        const ir::Type& type = op.code == Opcode::Interleave ? fn_.op(op.args[0]).type : op.type;
+        return axis < 0 ? 1 : size_of(type, axis);
+    }
     [[nodiscard]] std::int64_t rows() const { return extent(space_ == Space::Transposed ? 1 : rank() - 2); }
     [[nodiscard]] std::int64_t cols() const { return extent(space_ == Space::Transposed ? 0 : rank() - 1); }
     /// The axis of the value along which a vector's elements lie.
@@ -180,6 +189,9 @@ class FragmentLoop {
     }
 
     [[nodiscard]] std::string load_part(const tile::PartInPlace& part) const {
+        if (part.col_step == 2)
+            return fmt::format("{}.{}_by_turns_at<{}>({}, {})", c_.name(part.of), in_fragment() ? "pair" : "four",
+                               part.col, variable(0), variable(1));
         std::string row = part.row_step == 1 ? variable(0) : fmt::format("{} * {}", variable(0), part.row_step);
         if (part.row != 0) row += fmt::format(" + {}", part.row);
         const std::string col = part.col == 0 ? variable(1) : fmt::format("{} + {}", variable(1), part.col);
@@ -258,6 +270,8 @@ class FragmentLoop {
         std::vector<std::string> args;
         for (const ValueId a : op.args) args.push_back(evaluate(a));
         if (op.code == Opcode::Tril || op.code == Opcode::Triu) return named(v, triangle(op, args[0]));
+        if (op.code == Opcode::Div && !c_.needs_exactness(v))
+            return named(v, fmt::format("ratio({}, {})", args[0], args[1]));
         return named(v, expression(fn_, op, args, zero()));
     }
 
