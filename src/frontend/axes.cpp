@@ -145,8 +145,10 @@ class Axes {
             case Along::RowScan:
                 for (const Span& a : args) tie_from_right(result, a);
                 return;
-            case Along::Place:
             case Along::Joined:
+                joined_.push_back(result.axis(axis(op, result.rank)));
+                return tie_all(result, args);
+            case Along::Place:
             case Along::Matrix:
             case Along::Pairs:
             case Along::Rows:
@@ -176,7 +178,8 @@ class Axes {
                     tie(a, b);
     }
 
-    /// Symbols of tokens and heads stay as they are, and numbers that are no axis of a state, or that do not agree.
+    /// Symbols of tokens and heads stay as they are, and numbers that are no axis of a state, that do not agree, or
+    /// that are made of other numbers.
     void name_classes() {
         std::set<std::string> fixed = {ir::kTokenSymbol, ir::kChunkSymbol};
         for (const auto& in : def_.inputs)
@@ -189,6 +192,8 @@ class Axes {
             const Dim &d = *dims_[n], &first = *dims_[root(n)];
             if (d.symbol != first.symbol || (d.is_constant() && d.factor != first.factor)) mixed.insert(root(n));
         }
+        for (const std::size_t n : joined_)
+            if (dims_[n]->is_constant()) mixed.insert(root(n));
         const auto together = axes_together();
         for (std::size_t n = 0; n < dims_.size(); ++n) {
             const Dim& d = *dims_[n];
@@ -219,6 +224,7 @@ class Axes {
     std::map<Name, Span> declared_;
     std::set<Span> states_;
     std::vector<Span> values_;
+    std::vector<std::size_t> joined_;           ///< axes along which values are put together
     std::map<std::size_t, std::string> names_;  ///< of classes, by their roots
 };
 

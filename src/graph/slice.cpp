@@ -92,10 +92,12 @@ bool is_parallel(const Function& fn, const Op& op, const std::string& s) {
         case Along::Normalised:
         case Along::Removed:
         case Along::Selected:
+            return !axis_is(fn, op.args[0], op.attrs.dim, s);
         case Along::Cut:
         case Along::Joined:
-        case Along::Repeated:
-            return !axis_is(fn, op.args[0], op.attrs.dim, s);
+        case Along::Repeated:  // neither of the axis, nor into it, of parts whose sizes are numbers
+            return !axis_is(fn, op.args[0], op.attrs.dim, s) &&
+                   op.type.shape[static_cast<std::size_t>(op.attrs.dim)].symbol != s;
         case Along::RowScan:
         case Along::Rows:
         case Along::Shifted:

@@ -1,5 +1,5 @@
 // a x for a vector x = sum(a * x) over rows; x yᵀ for vectors = x * y: products that matrix units would mostly multiply
-// by nothing become elementwise work and sums.
+// by nothing become elementwise work and sums. The sum of the rows of x yᵀ is sum(x) y.
 #include "graph/passes.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -63,12 +63,32 @@ class VectorProduct {
     ValueId a_, b_;
 };
 
+/// kNoValue: what is summed is no outer product.
+ValueId sum_of_outer_product(Function& out, const Op& op, ValueId x) {
+    const Op product = out.op(x);
+    if (op.code != Opcode::Sum || op.attrs.dim != 0 || product.code != Opcode::Mul || product.type.rank() != 2)
+        return ir::kNoValue;
+    for (const std::size_t i : {0, 1}) {
+        const Op rows = out.op(product.args[i]);
+        const ValueId columns = product.args[1 - i];
+        const bool vector = rows.code == Opcode::Unsqueeze && rows.attrs.dim == 1;
+        if (!vector || out.op(columns).type.rank() != 1 || rows.type.shape[0] != product.type.shape[0]) continue;
+        const ValueId sum = ir::emit(out, Opcode::Sum, {rows.args[0]}, op.attrs, op.where);
+        return ir::emit(out, Opcode::Mul, {sum, columns}, {}, op.where, op.name);
+    }
+    return ir::kNoValue;
+}
+
 }  // namespace
 
 Function vector_products(const Function& fn) {
     bool any = false;
     Function out = ir::rebuild(fn, [&](Function& to, const Op& op, std::vector<ValueId> args) {
-        if (!ir::is_matmul(op.code)) return ir::keep(to, op, std::move(args));
+        if (!ir::is_matmul(op.code)) {
+            const ValueId sum = args.empty() ? ir::kNoValue : sum_of_outer_product(to, op, args[0]);
+            any = any || sum != ir::kNoValue;
+            return sum == ir::kNoValue ? ir::keep(to, op, std::move(args)) : sum;
+        }
         const ValueId product = VectorProduct(to, op, args).run();
         if (product == ir::kNoValue) return ir::keep(to, op, std::move(args));
         any = true;

@@ -182,6 +182,14 @@ enum Form : std::uint8_t {
 };
 bool is_zero_at_zero(int form) { return form < kExp || form == kPositivePart; }
 
+/// Neighbours as the real and the imaginary part of a number, turned by an angle for each pair.
+Tensor turned_by_pairs(const Tensor& x, const Tensor& angles) {
+    const int last = x.rank() - 1;
+    const Tensor real = slice(x, last, 0, 2), imaginary = slice(x, last, 1, 2), angle = slice(angles, 0, 1, 2);
+    const Tensor c = cos(angle), s = sin(angle);
+    return interleave({real * c - imaginary * s, imaginary * c + real * s}, last);
+}
+
 }  // namespace
 
 Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, const Dim& axis, Use use, bool neutral)
@@ -208,7 +216,9 @@ Feature::Feature(Maker& m, const std::string& name, int rows, const Dim& heads, 
     const bool is_key = use == Use::Key || use == Use::Unit;
     input_ = m.token(name, m.wide, rows, heads, {axis}, is_key && form_ != kL2norm ? Kind::Unit : Kind::Normal);
     if (use != Use::Unit) shifted_ = d.flip(name + ".shifted", 0.08);
-    if (form_ == kWeighted || shifted_) weight_ = m.head("u" + name, {axis}, Kind::Weight);
+    const bool even = axis.is_constant() && axis.factor % 2 == 0;
+    turned_ = use != Use::Positive && even && d.pick(name + ".turned", {1, 0}) == 1;  // if it is forced
+    if (form_ == kWeighted || shifted_ || turned_) weight_ = m.head("u" + name, {axis}, Kind::Weight);
     masked_ = (neutral && !is_zero_at_zero(form_)) || d.flip(name + ".masked", 0.05);
     if (shifted_) m.traits.insert("prev_token"), masked_ = masked_ || neutral;
     if (form_ == kL2norm) m.traits.insert("l2norm");
@@ -273,6 +283,7 @@ Tensor Feature::eval(const Env& env) const {
         default:
             break;
     }
+    if (turned_) x = turned_by_pairs(wide(x), wide(env[weight_]));
     return masked_ ? wide(x) * column(rows_of(env, env.mask(), rows_)) : x;
 }
 

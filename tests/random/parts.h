@@ -144,7 +144,7 @@ class Feature {
   private:
     std::string name_, input_, weight_;
     int rows_ = 1, form_ = 0;
-    bool shifted_ = false, masked_ = false;
+    bool shifted_ = false, masked_ = false, turned_ = false;
 };
 
 std::unique_ptr<Part> linear_part(Maker& m, const std::string& name);

@@ -58,6 +58,7 @@ const Decisions::Forced kSeldom[] = {
     {{"blocks", 1}, {"warp.apart", 1}, {"warp.strategy", 1}, {"warp.folds", 1}, {"warp.by_warps", 0}},
     {{"blocks", 1}, {"warp.by_warps", 1}, {"emulated_backward.small", 1}},
     {{"blocks", 1}, {"o.twice", 1}, {"o.apart", 1}, {"o.wide", 0}, {"wide", 0}},
+    {{"blocks", 1}, {"axes", 2}, {"size.K", 0}, {"size.V", 0}, {"k_a.turned", 1}, {"q_a.turned", 1}},
 };
 
 class SeldomKernels : public testing::TestWithParam<int> {};
