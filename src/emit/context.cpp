@@ -77,7 +77,7 @@ bool Context::needs_exactness(ir::ValueId v) const {
         made_of[static_cast<std::size_t>(u)] = !is_rounded(u);
     }
     return std::any_of(fn.results.begin(), fn.results.end(), [&](const ir::Result& r) {
-        return r.role == ir::Role::Spill && made_of[static_cast<std::size_t>(r.value)] && !is_operand(r.value);
+        return r.role != ir::Role::Input && made_of[static_cast<std::size_t>(r.value)] && !is_operand(r.value);
     });
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "graph/passes.h"
+#include "graph/scales.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 
@@ -93,22 +94,15 @@ Rewrite last_of_mask(Function& out, const Op& op, const Args& args) {
     return make(out, Opcode::Exp, {make(out, Opcode::Cumsum, {x.args[0]}, op, attrs)}, op);
 }
 
-/// A part of an outer product is that of a part.
+/// Some columns of an outer product are that of a part of the vector.
 Rewrite part_of_outer_product(Function& out, const Op& op, const Args& args) {
-    const Op x = out.op(args[0]);
-    if (op.code != Opcode::Slice || op.attrs.dim != 1 || x.code != Opcode::Mul || x.type.rank() != 2)
-        return std::nullopt;
-    for (const std::size_t i : {0, 1}) {
-        const ValueId rows = x.args[i], columns = x.args[1 - i];
-        const bool outer =
-            out.op(rows).type.rank() == 2 && out.op(rows).type.shape[1] == Dim(1) && out.op(columns).type.rank() == 1;
-        if (!outer) continue;
-        Attrs attrs = op.attrs;
-        attrs.dim = 0;
-        const ValueId part = make(out, Opcode::Slice, {columns}, op, attrs);
-        return make(out, Opcode::Mul, i == 0 ? Args{rows, part} : Args{part, rows}, op);
-    }
-    return std::nullopt;
+    const auto product = op.code == Opcode::Slice && op.attrs.dim == 1 ? outer_product(out, args[0]) : std::nullopt;
+    if (!product) return std::nullopt;
+    Attrs attrs = op.attrs;
+    attrs.dim = 0;
+    const ValueId part = make(out, Opcode::Slice, {product->vector}, op, attrs);
+    return make(out, Opcode::Mul, product->column_first ? Args{product->column, part} : Args{part, product->column},
+                op);
 }
 
 /// Transposed operands become flags of the product.

@@ -24,4 +24,16 @@ std::optional<Scaled> scaled(const ir::Function& fn, ir::ValueId v) {
     return std::nullopt;
 }
 
+std::optional<OuterProduct> outer_product(const ir::Function& fn, ir::ValueId v) {
+    const ir::Op& op = fn.op(v);
+    if (op.code != ir::Opcode::Mul || op.type.rank() != 2) return std::nullopt;
+    for (const std::size_t i : {0, 1}) {
+        const ir::Type &column = fn.op(op.args[i]).type, &vector = fn.op(op.args[1 - i]).type;
+        if (column.rank() == 2 && column.shape[0] == op.type.shape[0] && column.shape[1] == Dim(1) &&
+            vector.rank() == 1)
+            return OuterProduct{op.args[i], op.args[1 - i], i == 0};
+    }
+    return std::nullopt;
+}
+
 }  // namespace forge::graph

@@ -17,4 +17,11 @@ struct Scaled {
 /// The value as a matrix of its own shape times a scale; nullopt if it is none.
 std::optional<Scaled> scaled(const ir::Function& fn, ir::ValueId v);
 
+/// A matrix that is a column [C, 1] times a vector [N].
+struct OuterProduct {
+    ir::ValueId column = ir::kNoValue, vector = ir::kNoValue;
+    bool column_first = true;
+};
+std::optional<OuterProduct> outer_product(const ir::Function& fn, ir::ValueId v);
+
 }  // namespace forge::graph

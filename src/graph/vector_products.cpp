@@ -1,6 +1,7 @@
 // a x for a vector x = sum(a * x) over rows; x yᵀ for vectors = x * y: products that matrix units would mostly multiply
 // by nothing become elementwise work and sums. The sum of the rows of x yᵀ is sum(x) y.
 #include "graph/passes.h"
+#include "graph/scales.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 
@@ -64,19 +65,15 @@ class VectorProduct {
 };
 
 /// kNoValue: what is summed is no outer product.
-ValueId sum_of_outer_product(Function& out, const Op& op, ValueId x) {
-    const Op product = out.op(x);
-    if (op.code != Opcode::Sum || op.attrs.dim != 0 || product.code != Opcode::Mul || product.type.rank() != 2)
-        return ir::kNoValue;
-    for (const std::size_t i : {0, 1}) {
-        const Op rows = out.op(product.args[i]);
-        const ValueId columns = product.args[1 - i];
-        const bool vector = rows.code == Opcode::Unsqueeze && rows.attrs.dim == 1;
-        if (!vector || out.op(columns).type.rank() != 1 || rows.type.shape[0] != product.type.shape[0]) continue;
-        const ValueId sum = ir::emit(out, Opcode::Sum, {rows.args[0]}, op.attrs, op.where);
-        return ir::emit(out, Opcode::Mul, {sum, columns}, {}, op.where, op.name);
-    }
-    return ir::kNoValue;
+ValueId sum_of_outer_product(Function& out, const Op& op, const std::vector<ValueId>& args) {
+    const bool down = op.code == Opcode::Sum && op.attrs.dim == 0;
+    const auto product = down ? outer_product(out, args[0]) : std::nullopt;
+    if (!product) return ir::kNoValue;
+    Attrs column;
+    column.dim = 1;
+    const ValueId numbers = ir::emit(out, Opcode::Squeeze, {product->column}, column, op.where);
+    const ValueId sum = ir::emit(out, Opcode::Sum, {numbers}, op.attrs, op.where);
+    return ir::emit(out, Opcode::Mul, {sum, product->vector}, {}, op.where, op.name);
 }
 
 }  // namespace
@@ -85,7 +82,7 @@ Function vector_products(const Function& fn) {
     bool any = false;
     Function out = ir::rebuild(fn, [&](Function& to, const Op& op, std::vector<ValueId> args) {
         if (!ir::is_matmul(op.code)) {
-            const ValueId sum = args.empty() ? ir::kNoValue : sum_of_outer_product(to, op, args[0]);
+            const ValueId sum = sum_of_outer_product(to, op, args);
             any = any || sum != ir::kNoValue;
             return sum == ir::kNoValue ? ir::keep(to, op, std::move(args)) : sum;
         }

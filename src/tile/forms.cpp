@@ -149,7 +149,7 @@ bool Forms::is_stored_by_turns(ValueId v) const {
            });
 }
 
-bool Forms::is_woven(ValueId v) const {
+bool Forms::is_operand_by_turns(ValueId v) const {
     const auto is_operand = [&](const ir::Result& r) {
         const bool wide = is_wide_output(r, rules_) || is_wide_spill(r, rules_) || is_float_image(r, rules_);
         return r.value != v || (!is_carried(r.role) && !wide);
@@ -171,7 +171,7 @@ void Forms::find_parts_in_place() {
         if (ir::is_elementwise(fn_.op(v).code) && !is_sum(v))
             reads[index(v)] = form_[index(v)] != Space::Reg ? in_memory(form_[index(v)]) || all_alike()
                                                             : std::all_of(users.begin(), users.end(), is_read_so);
-        else if (is_woven(v)) reads[index(v)] = true;
+        else if (is_operand_by_turns(v)) reads[index(v)] = true;
         const auto part = part_in_place(fn_, v);
         in_place[index(v)] = part && form_[index(part->of)] == Space::Operand && results_[index(v)] == 0 &&
                              std::all_of(users.begin(), users.end(), suits);
@@ -212,7 +212,7 @@ void Forms::decide(ValueId v) {
     else if (op.code == Opcode::DecayRows)  // written as soon as it is known
         form_[index(v)] = users_[index(v)].empty() ? Space::Spill : Space::Operand;
     else if (is_running_sum(v) || is_decay_apply(v)) form_[index(v)] = Space::Fragment;
-    else if (is_stored_by_turns(v) || is_woven(v)) form_[index(v)] = Space::Operand;
+    else if (is_stored_by_turns(v) || is_operand_by_turns(v)) form_[index(v)] = Space::Operand;
     else if (!ir::is_elementwise(op.code)) form_[index(v)] = Space::Tile;
     else elementwise(v);
 }
@@ -291,8 +291,9 @@ bool Forms::stands_in_loop(ValueId v) const {
     const auto& users = users_[index(v)];
     if (results_[index(v)] > 0 || users.empty()) return false;
     if (all_alike() && is_matrix(v) && fragments_read(v).size() > 1) return false;  // one takes the place of two
-    if (!std::all_of(users.begin(), users.end(),
-                     [&](ValueId u) { return ir::is_elementwise(fn_.op(u).code) || is_sum(u) || is_woven(u); }))
+    if (!std::all_of(users.begin(), users.end(), [&](ValueId u) {
+            return ir::is_elementwise(fn_.op(u).code) || is_sum(u) || is_operand_by_turns(u);
+        }))
         return false;
     if (is_number_for_vectors(v)) return true;
     const std::set<ValueId> distinct(users.begin(), users.end());

@@ -61,7 +61,7 @@ class Forms {
 
     /// Whether an operand, of products and results alone, is two matrices column by column, by turns, as a loop over
     /// these makes them.
-    [[nodiscard]] bool is_woven(ir::ValueId v) const;
+    [[nodiscard]] bool is_operand_by_turns(ir::ValueId v) const;
 
     /// Of a matrix whose columns run along the value axis, or of any other. Groups that only make outputs have no
     /// states to chain: theirs are never transposed, so that scores feed the product with values from registers.

@@ -96,7 +96,8 @@ class Copies {
     [[nodiscard]] bool lies_apart(ValueId v, std::size_t i) const {
         const Op &op = fn_.op(v), &from = fn_.op(op.args[i]);
         if (ir::is_elementwise(op.code) || ir::is_matmul(op.code) || op.code == Opcode::Copy || forms_.is_sum(v) ||
-            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v) || forms_.is_rows_beside(v) || forms_.is_woven(v))
+            forms_.is_running_sum(v) || forms_.is_mask_in_loops(v) || forms_.is_rows_beside(v) ||
+            forms_.is_operand_by_turns(v))
             return false;
         if (from.code == Opcode::DecayMask) return operand_form(v, i, v) == Space::Tile;
         if (ir::is_view(op.code) || from.type.rank() == 0) return false;  // functions take a number as one
@@ -126,7 +127,7 @@ class Copies {
         if (op.code == Opcode::DecayRows && i == 0) return Space::Operand;
         if (forms_.is_decay_apply(v)) return i == 1 ? Space::Operand : Space::Tile;
         if (op.code == Opcode::Inverse && is_fragment(forms_[v])) return forms_[v];
-        if (forms_.is_woven(v)) return now == Space::Reg ? now : Space::Tile;
+        if (forms_.is_operand_by_turns(v)) return now == Space::Reg ? now : Space::Tile;
         if (op.code == Opcode::Interleave && forms_[v] == Space::Operand)
             return is_fragment(now) ? now : Space::Fragment;
         if (now == Space::Reg || forms_.is_sum(v) || forms_.is_mask_in_loops(v)) return now;

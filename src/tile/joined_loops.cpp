@@ -98,9 +98,9 @@ std::vector<bool> loops_of(const Function& fn, const std::vector<bool>& ahead, b
         const Op& op = fn.op(v);
         const bool copy = op.code == Opcode::Copy && !is_fragment(fn.op(op.args[0]).layout->space),
                    elementwise = ir::is_elementwise(op.code), held = is_fragment(op.layout->space),
-                   woven = op.layout->space == Space::Operand && is_made_by_turns(fn, v);
+                   by_turns = op.layout->space == Space::Operand && is_made_by_turns(fn, v);
         const bool loop = held ? fragments && elementwise
-                               : in_memory(op.layout->space) && op.type.rank() > 0 && (copy || elementwise || woven);
+                               : in_memory(op.layout->space) && op.type.rank() > 0 && (copy || elementwise || by_turns);
         found.push_back(loop && !ahead[static_cast<std::size_t>(v)]);
     }
     return found;

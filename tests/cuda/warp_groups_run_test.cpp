@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <set>
@@ -532,20 +533,25 @@ std::string name_of_example(const testing::TestParamInfo<Example>& test) {
     return fmt::format("{}_{}_{}x{}", test.param.program, to_string(test.param.dtype), test.param.k, test.param.v);
 }
 
-// Features of keys of 256 numbers, halves of which are turned, or of 128, whose halves are blocks: made ahead, block by
-// block.
-class SplitFeatures : public testing::TestWithParam<Example> {};
-
-TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
-    const Example& example = GetParam();
+/// For few tasks and for many there is a plan of which `expect` holds, and its kernels do what the recurrence says.
+void expect_right_plans(const Example& example, const std::function<void(const plan::Plan&)>& expect) {
     const ir::Definition def =
         frontend::with_dtype(graph::with_phases(program_named(example.program).make().define()), example.dtype);
     for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
         const auto plan = plan_for(def, example, std::nullopt, tasks);
         ASSERT_TRUE(plan.has_value()) << tasks << " tasks";
-        EXPECT_FALSE(plan->schedule.split.empty()) << plan::to_string(plan->schedule);
+        SCOPED_TRACE(plan::to_string(plan->schedule));
+        expect(*plan);
         expect_right_by(example, def, *plan);
     }
+}
+
+// Features of keys of 256 numbers, halves of which are turned, or of 128, whose halves are blocks: made ahead, block by
+// block.
+class SplitFeatures : public testing::TestWithParam<Example> {};
+
+TEST_P(SplitFeatures, DoWhatTheRecurrenceSays) {
+    expect_right_plans(GetParam(), [](const plan::Plan& plan) { EXPECT_FALSE(plan.schedule.split.empty()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
@@ -558,23 +564,17 @@ INSTANTIATE_TEST_SUITE_P(Some, SplitFeatures,
 class TurnedPairs : public testing::TestWithParam<Example> {};
 
 TEST_P(TurnedPairs, AreMadeInOneLoop) {
-    const Example& example = GetParam();
-    const ir::Definition def =
-        frontend::with_dtype(graph::with_phases(program_named(example.program).make().define()), example.dtype);
-    for (const std::int64_t tasks : {kFewTasks, kManyTasks}) {
-        const auto plan = plan_for(def, example, std::nullopt, tasks);
-        ASSERT_TRUE(plan.has_value()) << tasks << " tasks";
-        int woven = 0, tiles = 0;
-        for (const plan::Kernel& kernel : plan->kernels)
+    using Space = ir::Layout::Space;
+    expect_right_plans(GetParam(), [](const plan::Plan& plan) {
+        int by_turns = 0, tiles = 0;
+        for (const plan::Kernel& kernel : plan.kernels)
             for (const ir::Op& op : kernel.tiles.fn.ops) {
-                woven += op.code == ir::Opcode::Interleave && op.layout->space == ir::Layout::Space::Operand;
-                tiles +=
-                    op.code == ir::Opcode::Copy && op.type.rank() == 2 && op.layout->space == ir::Layout::Space::Tile;
+                by_turns += op.code == ir::Opcode::Interleave && op.layout->space == Space::Operand;
+                tiles += op.code == ir::Opcode::Copy && op.type.rank() == 2 && op.layout->space == Space::Tile;
             }
-        EXPECT_GT(woven, 0) << plan::to_string(plan->schedule);
-        EXPECT_EQ(tiles, 0) << plan::to_string(plan->schedule);
-        expect_right_by(example, def, *plan);
-    }
+        EXPECT_GT(by_turns, 0);
+        EXPECT_EQ(tiles, 0);
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, TurnedPairs,
