@@ -5,7 +5,7 @@
 //     x * r - y * r         ->  (x - y) * r              likewise x * r - (y * s) * r
 //     t @ (x * r[:, None])  ->  (t * r[None, :]) @ x     t needs neither states nor the value axis, and is no input
 //     (t @ x + y) * s       ->  (t * s) @ x + y * s      for such a t and a number s; also without y
-//     (x * r) @ z - y * r   ->  (x @ z - y) * r          for a scale r of rows
+//     (x * r) @ z - y * r   ->  (x @ z - y) * r          for a scale r of rows, of any factor of x
 //
 // For back ends that compute such values t ahead, for all chunks at once, while scaling x is work of every task.
 #include <algorithm>
@@ -124,12 +124,25 @@ class Merging {
         return ir::keep(out, op, std::move(args));
     }
 
-    /// (x r) @ s ± y r for a scale r of rows.
+    /// (x r) @ s ± y r for a scale r of rows, whichever of the factors of x r it is.
     ValueId common_rows(Function& out, const Op& op, std::vector<ValueId> args) {
-        const auto x = scaled(out, args[0]), y = scaled(out, args[2]);
-        if (op.attrs.trans_a || !x || !y || x->axis != 0 || x->scale != y->scale || !once(args[2]))
-            return ir::keep(out, op, std::move(args));
-        return times(out, ir::keep(out, op, {x->matrix, args[1], y->matrix}), x->scale, op);
+        const auto y = scaled(out, args[2]);
+        if (op.attrs.trans_a || !y || y->axis != 0 || !once(args[2])) return ir::keep(out, op, std::move(args));
+        const ValueId x = unscaled(out, args[0], y->scale);
+        if (x == ir::kNoValue) return ir::keep(out, op, std::move(args));
+        return times(out, ir::keep(out, op, {x, args[1], y->matrix}), y->scale, op);
+    }
+
+    /// A product of matrices and scales without one of these; kNoValue if that is none of them.
+    static ValueId unscaled(Function& out, ValueId product, ValueId scale) {
+        const Op p = out.op(product);
+        if (const auto outer = scaled(out, product); outer && outer->scale == scale) return outer->matrix;
+        for (std::size_t i = 0; p.code == Opcode::Mul && i < 2; ++i) {
+            const ValueId rest = unscaled(out, p.args[i], scale);
+            if (rest == ir::kNoValue) continue;
+            return ir::emit(out, Opcode::Mul, {rest, p.args[1 - i]}, {}, p.where, p.name);
+        }
+        return ir::kNoValue;
     }
 
     /// A product of scales without one of its factors; kNoValue if that is none of them.

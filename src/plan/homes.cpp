@@ -210,14 +210,16 @@ std::vector<bool> Homes::functions_for_products(const std::vector<Slice>& marks)
     for (ValueId v = program_.size() - 1; v >= 0; --v) {
         const auto i = static_cast<std::size_t>(v);
         const Op& op = program_.op(v);
-        const auto suits = [&](ValueId u) -> bool {
+        const auto multiplies = [&](ValueId u) -> bool {
             const Op& user = program_.op(u);
             if (ir::is_matmul(user.code)) return user.args[0] == v || user.args[1] == v;
             return multiplied[static_cast<std::size_t>(u)];
         };
+        const auto suits = [&](ValueId u) { return multiplies(u) || ir::is_elementwise(program_.op(u).code); };
         multiplied[i] = (ir::is_elementwise(op.code) || op.code == Opcode::Copy) && op.type.rank() == 2 &&
                         has_axis(op.type, tile_axis_) && marks[i] == Slice::StateFree && results[i] == 0 &&
-                        std::all_of(users[i].begin(), users[i].end(), suits);
+                        std::all_of(users[i].begin(), users[i].end(), suits) &&
+                        std::any_of(users[i].begin(), users[i].end(), multiplies);
     }
     for (ValueId v = 0; v < program_.size(); ++v) {
         const auto i = static_cast<std::size_t>(v);

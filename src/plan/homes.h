@@ -89,8 +89,9 @@ class Homes {
     [[nodiscard]] bool is_along(const Op& op, const std::string& axis) const;
     /// What follows, without any state, from functions of the tokens in a column of the axis.
     void find_tiles(const std::vector<Slice>& marks);
-    /// Functions number by number that are dear, and what follows from them, of matrices that nothing but products
-    /// read.
+    /// Functions number by number that are dear, and what follows from them, of matrices that products read, and beside
+    /// them elementwise operations
+
     [[nodiscard]] std::vector<bool> functions_for_products(const std::vector<Slice>& marks) const;
     /// A scan of some states makes what reads them. Of all else that is needed, `place(v, made, given)` finds the home:
     /// whether it is made by an operation, and given to the scan, which reads it or a view of it.

@@ -10,6 +10,7 @@
 #include "tile/order.h"
 #include "tile/own_values.h"
 #include "tile/remade_values.h"
+#include "tile/rows_apart.h"
 #include "tile/remembered.h"
 #include "tile/split.h"
 #include "tile/warp_vectors.h"
@@ -371,6 +372,7 @@ TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const Fragment
         symbolic = passes.run(Pass::OwnValues, [&] { return with_own_values(symbolic, rules.value_axis); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
     if (remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
+    symbolic = passes.run(Pass::RowsApart, [&] { return with_rows_apart(symbolic); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Sides sides(kernel, rules);

@@ -1,0 +1,116 @@
+#include "tile/rows_apart.h"
+
+#include <algorithm>
+#include <map>
+
+#include "graph/passes.h"
+#include "ir/rebuild.h"
+
+namespace forge::tile {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Opcode;
+using ir::ValueId;
+
+bool takes_every_other(const Op& op) { return op.code == Opcode::Slice && op.attrs.dim == 0 && op.attrs.step > 1; }
+
+class Parting {
+  public:
+    explicit Parting(const Function& fn)
+        : fn_(fn), users_(ir::users_of(fn)), results_(ir::result_uses(fn)), steps_(fn.ops.size()) {
+        for (ValueId v = fn.size() - 1; v >= 0; --v) steps_[index(v)] = step_of(v);
+    }
+
+    Function run() {
+        out_.name = fn_.name;
+        for (ValueId v = 0; v < fn_.size(); ++v) {
+            const Op& op = fn_.op(v);
+            if (steps_[index(v)] > 1) made_.push_back(ir::kNoValue);
+            else if (takes_every_other(op) && steps_[index(op.args[0])] > 1)
+                made_.push_back(part(op.args[0], op.attrs.start, op.attrs.step));
+            else made_.push_back(copied(v));
+        }
+        for (const ir::Result& r : fn_.results) out_.results.push_back({r.name, r.role, made_[index(r.value)], r.at});
+        return graph::dce(out_);
+    }
+
+  private:
+    static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+
+    /// How many parts a value's rows are read in, if it is only read so and can be made so; else 1.
+    [[nodiscard]] std::int64_t step_of(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (results_[index(v)] > 0 || users_[index(v)].empty() || !is_by_rows(v)) return 1;
+        const auto step = [&](ValueId u) {
+            const Op& user = fn_.op(u);
+            const bool every_other = takes_every_other(user) && user.attrs.length == 0 && user.attrs.start >= 0 &&
+                                     op.type.shape[0].factor == user.attrs.step * user.type.shape[0].factor;
+            return every_other               ? user.attrs.step
+                   : has_rows_of(user, op) ? steps_[index(u)]
+                                             : 1;
+        };
+        const std::int64_t first = step(users_[index(v)][0]);
+        const auto is_alike = [&](ValueId u) { return step(u) == first; };
+        return std::all_of(users_[index(v)].begin(), users_[index(v)].end(), is_alike) ? first : 1;
+    }
+
+    /// Whether every row of a value follows from the same rows of what it is made of.
+    [[nodiscard]] bool is_by_rows(ValueId v) const {
+        const Op& op = fn_.op(v);
+        if (op.args.empty() || op.type.rank() == 0 || op.type.rank() > 2) return false;
+        if (op.code == Opcode::Sum || op.code == Opcode::Amax) return op.attrs.dim == 1 && op.type.rank() == 1;
+        if (op.code == Opcode::Unsqueeze) return op.attrs.dim == 1 && op.type.rank() == 2;
+        return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
+    }
+    [[nodiscard]] static bool has_rows_of(const Op& user, const Op& op) {
+        return user.type.rank() > 0 && user.type.shape[0] == op.type.shape[0];
+    }
+
+    /// The rows from `start` on, one in so many.
+    ValueId part(ValueId v, std::int64_t start, std::int64_t step) {
+        const auto [at, fresh] = parts_.try_emplace({v, start}, ir::kNoValue);
+        if (!fresh) return at->second;
+        const Op& op = fn_.op(v);
+        Op made = op;
+        if (steps_[index(v)] > 1) {
+            for (ValueId& a : made.args) a = is_along_rows(v, a) ? part(a, start, step) : made_[index(a)];
+        } else {
+            made = Op{Opcode::Slice, op.type, {made_[index(v)]}, {}, {}, op.where, std::nullopt};
+            made.attrs.dim = 0, made.attrs.start = start, made.attrs.step = step;
+        }
+        made.type.shape[0].factor /= step;
+        const ValueId value = out_.add(std::move(made));
+        return parts_[{v, start}] = value;
+    }
+    /// Whether an operand has the rows that a value has, rather than columns or the same number for all rows.
+    [[nodiscard]] bool is_along_rows(ValueId v, ValueId a) const {
+        const ir::Type &type = fn_.op(v).type, &from = fn_.op(a).type;
+        const bool reduces = fn_.op(v).code == Opcode::Unsqueeze || !ir::is_elementwise(fn_.op(v).code);
+        return (reduces || from.rank() == type.rank()) && from.shape[0] == type.shape[0];
+    }
+
+    ValueId copied(ValueId v) {
+        Op op = fn_.op(v);
+        for (ValueId& a : op.args) a = made_[index(a)];
+        return out_.add(std::move(op));
+    }
+
+    const Function& fn_;
+    std::vector<std::vector<ValueId>> users_;
+    std::vector<int> results_;
+    std::vector<std::int64_t> steps_;
+    Function out_;
+    std::vector<ValueId> made_;  ///< of every value the one that stands for it; none of what is made in parts
+    std::map<std::pair<ValueId, std::int64_t>, ValueId> parts_;
+};
+
+}  // namespace
+
+Function with_rows_apart(const Function& kernel) {
+    if (std::none_of(kernel.ops.begin(), kernel.ops.end(), takes_every_other)) return kernel;
+    return Parting(kernel).run();
+}
+
+}  // namespace forge::tile
