@@ -133,12 +133,13 @@ class Merging {
         return times(out, ir::keep(out, op, {x, args[1], y->matrix}), y->scale, op);
     }
 
-    /// A product of matrices and scales without one of these; kNoValue if that is none of them.
-    static ValueId unscaled(Function& out, ValueId product, ValueId scale) {
+    /// A product of a few matrices and scales without one of these; kNoValue if that is none of them.
+    static ValueId unscaled(Function& out, ValueId product, ValueId scale, int depth = 0) {
+        constexpr int kDeepest = 4;
         const Op p = out.op(product);
         if (const auto outer = scaled(out, product); outer && outer->scale == scale) return outer->matrix;
-        for (std::size_t i = 0; p.code == Opcode::Mul && i < 2; ++i) {
-            const ValueId rest = unscaled(out, p.args[i], scale);
+        for (std::size_t i = 0; p.code == Opcode::Mul && depth < kDeepest && i < 2; ++i) {
+            const ValueId rest = unscaled(out, p.args[i], scale, depth + 1);
             if (rest == ir::kNoValue) continue;
             return ir::emit(out, Opcode::Mul, {rest, p.args[1 - i]}, {}, p.where, p.name);
         }

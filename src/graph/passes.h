@@ -43,6 +43,9 @@ ir::Function move_signs(const ir::Function& fn);
 ir::Function share_products(const ir::Function& fn);
 /// A product with some rows of its second operand masked is that with all of them, where the program has it, masked.
 ir::Function share_masked_products(const ir::Function& fn);
+/// Products of scores with each of a token's rows are one product with all of them. For back ends whose products take
+/// inputs where they lie.
+ir::Function join_products(const ir::Function& fn);
 /// Elementwise products with a decay mask begin with the factors that they have in common, and (x + y) m is x m + y m
 /// where x m and y m are parts of other products. Of gradients: a mask, worked out wherever it is read, is in many.
 ir::Function share_factors(const ir::Function& fn);

@@ -60,6 +60,7 @@ constexpr NamedPass kSingle[] = {
     {"move_signs", move_signs},
     {"share_products", share_products},
     {"share_masked_products", share_masked_products},
+    {"join_products", join_products},
     {"share_factors", share_factors},
 };
 

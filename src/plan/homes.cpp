@@ -206,7 +206,8 @@ void Homes::find_tiles(const std::vector<Slice>& marks) {
 std::vector<bool> Homes::functions_for_products(const std::vector<Slice>& marks) const {
     const auto users = ir::users_of(program_);
     const auto results = ir::result_uses(program_);
-    std::vector<bool> multiplied(program_.ops.size()), found(program_.ops.size());
+    // Nothing makes more of what rounding to 16 bits, in which values pass between kernels, takes from them.
+    std::vector<bool> rounded(program_.ops.size()), multiplied(program_.ops.size()), found(program_.ops.size());
     for (ValueId v = program_.size() - 1; v >= 0; --v) {
         const auto i = static_cast<std::size_t>(v);
         const Op& op = program_.op(v);
@@ -215,11 +216,17 @@ std::vector<bool> Homes::functions_for_products(const std::vector<Slice>& marks)
             if (ir::is_matmul(user.code)) return user.args[0] == v || user.args[1] == v;
             return multiplied[static_cast<std::size_t>(u)];
         };
-        const auto suits = [&](ValueId u) { return multiplies(u) || ir::is_elementwise(program_.op(u).code); };
+        const auto may_be_rounded = [&](ValueId u) {
+            const Op& user = program_.op(u);
+            if (ir::is_matmul(user.code)) return true;
+            return ir::is_elementwise(user.code) && ir::linear(user.code) != ir::Linear::Opaque &&
+                   rounded[static_cast<std::size_t>(u)];
+        };
+        rounded[i] = std::all_of(users[i].begin(), users[i].end(), may_be_rounded);
         multiplied[i] = (ir::is_elementwise(op.code) || op.code == Opcode::Copy) && op.type.rank() == 2 &&
                         has_axis(op.type, tile_axis_) && marks[i] == Slice::StateFree && results[i] == 0 &&
-                        std::all_of(users[i].begin(), users[i].end(), suits) &&
-                        std::any_of(users[i].begin(), users[i].end(), multiplies);
+                        std::any_of(users[i].begin(), users[i].end(), multiplies) &&
+                        (rounded[i] || std::all_of(users[i].begin(), users[i].end(), multiplies));
     }
     for (ValueId v = 0; v < program_.size(); ++v) {
         const auto i = static_cast<std::size_t>(v);

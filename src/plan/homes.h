@@ -90,8 +90,7 @@ class Homes {
     /// What follows, without any state, from functions of the tokens in a column of the axis.
     void find_tiles(const std::vector<Slice>& marks);
     /// Functions number by number that are dear, and what follows from them, of matrices that products read, and beside
-    /// them elementwise operations
-
+    /// them only sums, products and the like of numbers.
     [[nodiscard]] std::vector<bool> functions_for_products(const std::vector<Slice>& marks) const;
     /// A scan of some states makes what reads them. Of all else that is needed, `place(v, made, given)` finds the home:
     /// whether it is made by an operation, and given to the scan, which reads it or a view of it.

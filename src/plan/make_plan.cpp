@@ -211,6 +211,7 @@ class Planning {
         fn = passes_.run(ir::Pass::VectorProducts, [&] { return graph::vector_products(fn); });
         fn = passes_.run(ir::Pass::SimplifyVectors, [&] { return graph::simplify(fn); });
         fn = passes_.run(ir::Pass::ShareMasked, [&] { return graph::share_masked_products(fn); });
+        fn = passes_.run(ir::Pass::JoinProducts, [&] { return graph::join_products(fn); });
         fn = passes_.run(ir::Pass::LateFactors, [&] { return graph::late_factors(fn); });
         fn = passes_.run(ir::Pass::HoistScales, [&] { return graph::hoist_scales(fn, axis, part_); });
         if (share) fn = passes_.run(ir::Pass::MergeScales, [&] { return graph::merge_scales(fn, axis); });

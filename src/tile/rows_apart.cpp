@@ -27,8 +27,8 @@ class Parting {
         out_.name = fn_.name;
         for (ValueId v = 0; v < fn_.size(); ++v) {
             const Op& op = fn_.op(v);
-            if (steps_[index(v)] > 1) made_.push_back(ir::kNoValue);
-            else if (takes_every_other(op) && steps_[index(op.args[0])] > 1)
+            if (is_apart(v)) make_parts(v);
+            else if (takes_every_other(op) && is_apart(op.args[0]))
                 made_.push_back(part(op.args[0], op.attrs.start, op.attrs.step));
             else made_.push_back(copied(v));
         }
@@ -38,6 +38,7 @@ class Parting {
 
   private:
     static std::size_t index(ValueId v) { return static_cast<std::size_t>(v); }
+    [[nodiscard]] bool is_apart(ValueId v) const { return steps_[index(v)] > 1; }
 
     /// How many parts a value's rows are read in, if it is only read so and can be made so; else 1.
     [[nodiscard]] std::int64_t step_of(ValueId v) const {
@@ -68,21 +69,25 @@ class Parting {
         return user.type.rank() > 0 && user.type.shape[0] == op.type.shape[0];
     }
 
+    void make_parts(ValueId v) {
+        const std::int64_t step = steps_[index(v)];
+        for (std::int64_t start = 0; start < step; ++start) {
+            Op op = fn_.op(v);
+            for (ValueId& a : op.args) a = is_along_rows(v, a) ? part(a, start, step) : made_[index(a)];
+            op.type.shape[0].factor /= step;
+            parts_[{v, start}] = out_.add(std::move(op));
+        }
+        made_.push_back(ir::kNoValue);
+    }
+
     /// The rows from `start` on, one in so many.
     ValueId part(ValueId v, std::int64_t start, std::int64_t step) {
         const auto [at, fresh] = parts_.try_emplace({v, start}, ir::kNoValue);
         if (!fresh) return at->second;
-        const Op& op = fn_.op(v);
-        Op made = op;
-        if (steps_[index(v)] > 1) {
-            for (ValueId& a : made.args) a = is_along_rows(v, a) ? part(a, start, step) : made_[index(a)];
-        } else {
-            made = Op{Opcode::Slice, op.type, {made_[index(v)]}, {}, {}, op.where, std::nullopt};
-            made.attrs.dim = 0, made.attrs.start = start, made.attrs.step = step;
-        }
-        made.type.shape[0].factor /= step;
-        const ValueId value = out_.add(std::move(made));
-        return parts_[{v, start}] = value;
+        Op op{Opcode::Slice, fn_.op(v).type, {made_[index(v)]}, {}, {}, fn_.op(v).where, std::nullopt};
+        op.attrs.dim = 0, op.attrs.start = start, op.attrs.step = step;
+        op.type.shape[0].factor /= step;
+        return at->second = out_.add(std::move(op));
     }
     /// Whether an operand has the rows that a value has, rather than columns or the same number for all rows.
     [[nodiscard]] bool is_along_rows(ValueId v, ValueId a) const {

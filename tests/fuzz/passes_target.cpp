@@ -124,6 +124,7 @@ constexpr LatePass kLate[] = {
     {"vector_products", [](const ir::Function& fn, const std::string&) { return graph::vector_products(fn); }},
     {"share_masked_products",
      [](const ir::Function& fn, const std::string&) { return graph::share_masked_products(fn); }},
+    {"join_products", [](const ir::Function& fn, const std::string&) { return graph::join_products(fn); }},
     {"late_factors", [](const ir::Function& fn, const std::string&) { return graph::late_factors(fn); }},
     {"hoist_scales", [](const ir::Function& fn, const std::string& axis) { return graph::hoist_scales(fn, axis); }},
     {"merge_scales", graph::merge_scales},

@@ -54,6 +54,7 @@ TEST_P(ProgramPasses, KeepResults) {
     expect_same(graph::vector_products(program), "vector_products");
     expect_same(graph::simplify(graph::vector_products(program)), "simplify");
     expect_same(graph::share_masked_products(program), "share_masked_products");
+    expect_same(graph::join_products(program), "join_products");
     expect_same(graph::late_factors(program), "late_factors");
     expect_same(graph::deepest_last(program), "deepest_last");
     for (const std::string& cut : {axis, std::string()}) {

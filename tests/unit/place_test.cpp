@@ -63,8 +63,10 @@ TEST(Place, TilesMakeAgainWhatTheyAreToldTo) {
         (Lines{"shared:  -> [C, K] [] [C, K] [C, C] [C]", "scan: [C, K] [] [C, K] [C, C] [C] -> input o state s"}));
 }
 
-/// Linear attention whose values pass through a function; `read`: outputs are multiplied by it too.
-LinearAttention felt_values(bool read) {
+enum class Read { ByProducts, ByFactors, ByFunctions };
+
+/// Linear attention whose values pass through a function; outputs are multiplied by it, too, or by a function of it.
+LinearAttention felt_values(Read read) {
     auto [T, H, K, V] = dims("T", "H", "K", "V");
     LinearAttention a("felt");
     a.input("q", BF16, {T, H, K}).input("k", BF16, {T, H, K}).input("v", BF16, {T, H, V});
@@ -76,25 +78,27 @@ LinearAttention felt_values(bool read) {
     a.merge({"q", "k", "felt", "chunk_state"}, [read](Tensor q, Tensor k, Tensor felt, Tensor s) {
         const Tensor o = matmul_out_fp32(tril(matmul_out_fp32(q, transpose(k))).to(q.dtype()), felt.to(q.dtype())) +
                          matmul_out_fp32(q, s.to(q.dtype()));
-        return read ? o * felt : o;
+        return read == Read::ByFactors ? o * felt : read == Read::ByFunctions ? o * exp(felt) : o;
     });
     return a;
 }
 
-// Dear functions of tiles' inputs are made once, ahead of the two groups of a scan that would, if products alone read
-// them: what passes between kernels has 16 bits. What tiles share may then run beside the scan.
+// Dear functions of tiles' inputs are made once, ahead of the two groups of a scan that would, if products read them, and
+// beside these at most what makes no more of their rounding: what passes between kernels has 16 bits. What tiles share
+// may then run beside the scan.
 TEST(Place, TilesMakeFunctionsForProductsAhead) {
     PlaceRules rules{Again::Inputs};
     rules.tiles_ahead = true;
-    const auto names = [&](bool read) {
+    const auto names = [&](Read read) {
         std::vector<std::string> found;
         for (const KernelGraph& kernel :
              place(graph::optimize(frontend::join(felt_values(read).define())), Strategy::OnePass, "V", rules))
             found.push_back(kernel.name);
         return found;
     };
-    EXPECT_EQ(names(false), (Lines{"felt_tiles", "felt_shared", "felt_scan"}));
-    EXPECT_EQ(names(true), (Lines{"felt_shared", "felt_scan"}));
+    EXPECT_EQ(names(Read::ByProducts), (Lines{"felt_tiles", "felt_shared", "felt_scan"}));
+    EXPECT_EQ(names(Read::ByFactors), (Lines{"felt_tiles", "felt_shared", "felt_scan"}));
+    EXPECT_EQ(names(Read::ByFunctions), (Lines{"felt_shared", "felt_scan"}));
 }
 
 TEST(Place, TilesOfEveryProgramShareAllWork) {

@@ -83,7 +83,7 @@ double microseconds_of_text(const tile::TileKernel& kernel) {
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return (factor_of_sizes(fn) * factor_of_waits(tasks_at_once) * microseconds_ahead(fn) +
+    return (factor_of_waits(tasks_at_once) * microseconds_ahead(fn) +
             microseconds_of_text(kernel.tiles) / tasks_at_once) *
            static_cast<double>(tasks) / multiprocessors;
 }
@@ -147,7 +147,8 @@ double microseconds_of_groups(const plan::Plan& plan, const Problem& problem, co
             work = microseconds_of_chunks(kernel, tasks, static_cast<double>(tile::tasks_at_once(kernel.tiles)),
                                           gpu.multiprocessors);
         else if (plan::has_fragments(kernel.engine) && kernel.tiles.roles && kernel.tiles.roles->takers > 0)
-            work = microseconds_of_hop(plan, kernel, problem) *
+            work = (kernel.has_tiles_apart() ? 1 : factor_of_sizes(kernel.tiles.fn)) *
+                   microseconds_of_hop(plan, kernel, problem) *
                    static_cast<double>(extent(plan, kernel, problem).hops *
                                        support::divide_up(tasks, gpu.multiprocessors));
         else if (plan::has_fragments(kernel.engine))

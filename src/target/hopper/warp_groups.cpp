@@ -176,12 +176,6 @@ plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Functi
 /// Scans that run side by side, where multiprocessors are as many as their tasks.
 constexpr std::int64_t kScansBeside = 2;
 
-/// Whether a chunk of a scan with roles takes what one of the groups computes, and not what all have to wait for.
-bool is_bound_by_a_role(const plan::Plan& plan) {
-    const double role = microseconds_of_roles(plan.scan().tiles);
-    return role > 0 && role >= microseconds_of_chunk(plan, plan.scan());
-}
-
 /// Of many tasks a block has two, with what these have in common, or that is made ahead; else one warp group has each.
 template <class Fit>
 Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -225,34 +219,27 @@ Schedule fit_apart(Schedule s, const ir::Function& program, const tile::Sizes& h
     });
 }
 
-/// By the first way with roles that fits, unless what a chunk takes is what one of its groups computes, or tiles need
-/// work ahead: then by the way, or in one group, that takes least. Nothing, and why, if none fits.
+/// By the first way with roles that fits, unless another one, or one group, takes less. Nothing, and why, if none fits.
 template <class InOneGroup>
 std::optional<Schedule> by_ways_of_roles(Schedule& s, const std::vector<Schedule>& ways, const FitSchedule& fit,
                                          InOneGroup in_one_group, const PricedCall& call) {
-    constexpr double kWorthIt = 0.85;  // the model says less of what more kernels take than of roles
-    std::vector<Schedule> fitted;
-    for (const Schedule& way : ways) try {
-            fitted.push_back(fit(way));
-            const bool first = fitted.size() == 1 && !way.tiles_ahead;
-            if (first && !is_bound_by_a_role(call.make_plan(fitted[0]))) return fitted[0];
+    // The model says less of what more kernels take than of roles, least of those beside a scan.
+    constexpr double kOtherWorthIt = 0.85, kOneGroupWorthIt = 0.92;
+    std::optional<Schedule> best;
+    double least = 0;
+    const auto try_one = [&](const FitSchedule& by, const Schedule& way, double worth_it, const char* engine) {
+        try {
+            const Schedule fitted = by(way);
+            const double takes = microseconds_of_groups(call.make_plan(fitted), call.problem, call.gpu);
+            if (!best || takes < worth_it * least) best = fitted, least = takes;
         } catch (const Refused& why) {
             s.refused.push_back(why.refusal());
-            s.refused.back().engine = "roles";  // whether one warp group can is seen below
+            s.refused.back().engine = engine;  // whether one warp group can is seen below
         }
-    if (fitted.empty()) return std::nullopt;
-    try {
-        fitted.push_back(in_one_group());
-    } catch (const Refused& why) {
-        s.refused.push_back(why.refusal());
-        s.refused.back().engine = "one group";
-    }
-    const auto takes = [&](const Schedule& tried) {
-        return microseconds_of_groups(call.make_plan(tried), call.problem, call.gpu);
     };
-    const auto least = std::min_element(fitted.begin(), fitted.end(),
-                                        [&](const Schedule& a, const Schedule& b) { return takes(a) < takes(b); });
-    return takes(*least) < kWorthIt * takes(fitted[0]) ? *least : fitted[0];
+    for (const Schedule& way : ways) try_one(fit, way, kOtherWorthIt, "roles");
+    if (best) try_one([&](const Schedule&) { return in_one_group(); }, s, kOneGroupWorthIt, "one group");
+    return best;
 }
 
 /// Kernels whose scans are cut along the axis; of sequences as a whole.
