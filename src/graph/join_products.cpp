@@ -1,12 +1,12 @@
-// Products of scores with the first, the second, … row of tokens that have several are one product with all rows, and so
-// are sums of scores over tokens:
+// Products of scores with the first, the second, … row of tokens that have several are one product with all rows, and
+// so are sums of scores over tokens:
 //
 //     f(q k₀ᵀ) v₀ + f(q k₁ᵀ) v₁  ->  f(q kᵀ) v        kᵣ and vᵣ: of each token's rows the r-th
 //     Σⱼ f(q k₀ᵀ) + Σⱼ f(q k₁ᵀ)  ->  Σⱼ f(q kᵀ)
 //
-// where f is elementwise work that they have alike. What scores have once per token is repeated for its rows; a triangle
-// is one of the tokens that columns belong to. For back ends whose products take inputs where they lie, which have a
-// token's rows one after the other.
+// where f is elementwise work that they have alike. What scores have once per token is repeated for its rows; a
+// triangle is one of the tokens that columns belong to. For back ends whose products take inputs where they lie, which
+// have a token's rows one after the other.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -68,7 +68,7 @@ class JoiningProducts {
     Function run() {
         return ir::rebuild(fn_, [&, v = ValueId{0}](Function& out, const Op& op, std::vector<ValueId> args) mutable {
             out_ = &out;
-            const std::optional<ValueId> made = inner_[index(v)]                 ? std::nullopt
+            const std::optional<ValueId> made = inner_[index(v)]               ? std::nullopt
                                                 : op.code == Opcode::MatmulAdd ? joined_products(v)
                                                 : op.code == Opcode::Add       ? joined_sums(v)
                                                                                : std::nullopt;
@@ -143,16 +143,15 @@ class JoiningProducts {
 
     std::optional<ValueId> joined_products(ValueId v) {
         const Sum sum = products_of(v);
-        const Parts products =
-            all_rows(sum.terms, [&](ValueId t) { return turn_of(fn_, fn_.op(t).args[1]); });
+        const Parts products = all_rows(sum.terms, [&](ValueId t) { return turn_of(fn_, fn_.op(t).args[1]); });
         if (products.empty() || !are_alike(operands(products, 0))) return std::nullopt;
         const ValueId scores = whole(operands(products, 0)),
                       values = mapped(fn_.op(fn_.op(products[0]).args[1]).args[0]);
         ValueId made = sum.rest == ir::kNoValue ? ir::kNoValue : mapped(sum.rest);
         const auto add = [&](ValueId a, ValueId b, const Op& like, Attrs attrs) {
-            made = made == ir::kNoValue ? ir::emit(*out_, Opcode::Matmul, {a, b}, std::move(attrs), like.where, like.name)
-                                        : ir::emit(*out_, Opcode::MatmulAdd, {a, b, made}, std::move(attrs), like.where,
-                                                   like.name);
+            made = made == ir::kNoValue
+                       ? ir::emit(*out_, Opcode::Matmul, {a, b}, std::move(attrs), like.where, like.name)
+                       : ir::emit(*out_, Opcode::MatmulAdd, {a, b, made}, std::move(attrs), like.where, like.name);
         };
         for (std::size_t i = sum.terms.size(); i-- > 0;) {
             const Op& op = fn_.op(sum.terms[i]);
@@ -241,7 +240,7 @@ class JoiningProducts {
                             first.where, first.name);
         std::vector<ValueId> args;
         for (std::size_t i = 0; i < first.args.size(); ++i) args.push_back(whole(operands(parts, i)));
-        if (first.code == Opcode::Tril) return triangle(args[0], first, static_cast<double>(parts.size()));
+        if (first.code == Opcode::Tril) return triangle(args[0], first, static_cast<std::int64_t>(parts.size()));
         return ir::emit(*out_, first.code, std::move(args), attrs, first.where, first.name);
     }
 
@@ -252,27 +251,26 @@ class JoiningProducts {
         return ir::emit(*out_, Opcode::RepeatInterleave, {mapped(parts[0])}, attrs, op.where);
     }
 
-    /// Zero where a column's token is more than the diagonal behind the row's.
-    ValueId triangle(ValueId scores, const Op& tril, double rows) {
-        const ir::Type type = out_->op(scores).type;
+    /// Zero where a column's token is more than the diagonal behind the row's. A token's place is the number of those
+    /// before it.
+    ValueId triangle(ValueId scores, const Op& tril, std::int64_t rows) {
         const auto emit = [&](Opcode code, std::vector<ValueId> args, Attrs attrs = {}) {
             return ir::emit(*out_, code, std::move(args), std::move(attrs), tril.where);
         };
-        const auto number = [&](double x) { return ir::emit_constant(*out_, x, tril.where); };
-        const auto places = [&](const Dim& along) {
-            return out_->add({Opcode::Arange, {DType::F32, {along}}, {}, {}, "", tril.where, {}});
-        };
-        // Of the middle of a column, so that no rounding takes it to another token.
-        const ValueId middle = emit(Opcode::Add, {places(type.shape[1]), number(0.5)}),
-                      token = emit(Opcode::Floor, {emit(Opcode::Mul, {middle, number(1 / rows)})});
-        ValueId last = places(type.shape[0]);
+        Op mask{Opcode::Param, {DType::F32, {Dim(ir::kChunkSymbol)}}, {}, {}, ir::kTokenMaskName, {}, std::nullopt};
+        mask.attrs.name = ir::kTokenMaskName, mask.attrs.role = ir::Role::Mask;
+        Attrs before, repeated, down, across;
+        before.exclusive = true, repeated.count = rows, down.dim = 1;
+        const ValueId place = emit(Opcode::Cumsum, {out_->add(std::move(mask))}, before),
+                      token = emit(Opcode::RepeatInterleave, {place}, repeated);
+        ValueId last = place;
         if (tril.attrs.diagonal != 0)
-            last = emit(Opcode::Add, {last, number(static_cast<double>(tril.attrs.diagonal))});
-        Attrs down, across;
-        down.dim = 1, across.dim = 0;
+            last = emit(Opcode::Add,
+                        {place, ir::emit_constant(*out_, static_cast<double>(tril.attrs.diagonal), tril.where)});
         const ValueId kept =
             emit(Opcode::Ge, {emit(Opcode::Unsqueeze, {last}, down), emit(Opcode::Unsqueeze, {token}, across)});
-        return ir::emit(*out_, Opcode::Where, {kept, scores, number(0)}, {}, tril.where, tril.name);
+        return ir::emit(*out_, Opcode::Where, {kept, scores, ir::emit_constant(*out_, 0, tril.where)}, {}, tril.where,
+                        tril.name);
     }
 
     const Function& fn_;

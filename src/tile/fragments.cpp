@@ -1,6 +1,7 @@
 #include "tile/fragments.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ir/infer.h"
 #include "ir/known.h"
@@ -10,8 +11,8 @@
 #include "tile/order.h"
 #include "tile/own_values.h"
 #include "tile/remade_values.h"
-#include "tile/rows_apart.h"
 #include "tile/remembered.h"
+#include "tile/rows_apart.h"
 #include "tile/split.h"
 #include "tile/warp_vectors.h"
 
@@ -360,8 +361,7 @@ Function thrifty_for_two(const Function& formed, const FragmentRules& rules) {
     return better ? std::move(arrived.fn) : order;
 }
 
-/// `remade`: light work on inputs is done again by each of its readers.
-TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, Rewriting how,
                       const ir::PassRunner& passes) {
     using ir::Pass;
     Function symbolic = kernel;
@@ -371,8 +371,8 @@ TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const Fragment
     if (rules.output_groups > 0 && rules.stages > 1)
         symbolic = passes.run(Pass::OwnValues, [&] { return with_own_values(symbolic, rules.value_axis); });
     symbolic = passes.run(Pass::OrderFragments, [&] { return ordered(with_carried_params(symbolic)); });
-    if (remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
-    symbolic = passes.run(Pass::RowsApart, [&] { return with_rows_apart(symbolic); });
+    if (how.remade) symbolic = passes.run(Pass::RemadeValues, [&] { return with_remade_values(symbolic, sizes); });
+    if (how.apart) symbolic = passes.run(Pass::RowsApart, [&] { return with_rows_apart(symbolic); });
     Function fn = symbolic;
     for (Op& op : fn.ops) op.type = with_sizes(std::move(op.type), sizes);
     const Sides sides(kernel, rules);
@@ -396,34 +396,41 @@ TileKernel lowered_by(const Function& kernel, const Sizes& sizes, const Fragment
 }
 
 /// Passes that somebody observes run each time.
-TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRules& rules, Rewriting how,
                    const ir::PassRunner& passes) {
-    const auto anew = [&] { return lowered_by(kernel, sizes, rules, remade, passes); };
-    return passes.observed() ? anew() : remembered(kernel, sizes, rules, remade, anew);
+    const auto anew = [&] { return lowered_by(kernel, sizes, rules, how, passes); };
+    return passes.observed() ? anew() : remembered(kernel, sizes, rules, how, anew);
 }
 
-/// … where less memory is needed so.
-TileKernel remade_or_not(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
-                         const ir::PassRunner& passes) {
-    const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1);
-    if (!one_group || rules.value_axis.empty() || with_remade_values(kernel, sizes).ops.size() == kernel.ops.size())
-        return lowered(kernel, sizes, rules, false, passes);
-    const auto needs = [&](bool remade) {
-        const TileKernel made = lowered(kernel, sizes, rules, remade, {});
-        return made.scratch_floats + made.far_floats;
-    };
-    return lowered(kernel, sizes, rules, needs(true) < needs(false), passes);
+/// Rewritten as takes the least memory, not at all where that takes no more; rows that are read apart are made apart.
+TileKernel lowered_best(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
+                        const ir::PassRunner& passes) {
+    const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1),
+               remade = one_group && !rules.value_axis.empty() &&
+                        with_remade_values(kernel, sizes).ops.size() != kernel.ops.size(),
+               apart = has_rows_apart(kernel);
+    if (!remade && !apart) return lowered(kernel, sizes, rules, {}, passes);
+    Rewriting best;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const Rewriting how : {Rewriting{false, true}, {false, false}, {true, true}, {true, false}}) try {
+            if ((how.remade && !remade) || (how.apart && !apart)) continue;
+            const TileKernel made = lowered(kernel, sizes, rules, how, {});
+            if (const std::int64_t needs = made.scratch_floats + made.far_floats; needs < least)
+                best = how, least = needs;
+        } catch (const Refused&) {  // as it is if none can be had
+        }
+    return lowered(kernel, sizes, rules, best, passes);
 }
 
 }  // namespace
 
 TileKernel lower_to_fragments(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
                               const ir::PassRunner& passes) {
-    const auto tasks = [&](const FragmentRules& by) { return tasks_at_once(remade_or_not(kernel, sizes, by, {})); };
+    const auto tasks = [&](const FragmentRules& by) { return tasks_at_once(lowered_best(kernel, sizes, by, {})); };
     FragmentRules narrow = rules;
     narrow.narrow = true;
     const bool two_only_so = rules.stages == 1 && tasks(rules) == 1 && tasks(narrow) > 1;
-    return remade_or_not(kernel, sizes, two_only_so ? narrow : rules, passes);
+    return lowered_best(kernel, sizes, two_only_so ? narrow : rules, passes);
 }
 
 }  // namespace forge::tile

@@ -7,6 +7,13 @@
 
 namespace forge::tile {
 
+/// How a kernel is written before it is lowered: whether light work on inputs is done again by each of its readers
+/// (remade_values.h), and work on rows of which every other is read on these (rows_apart.h).
+struct Rewriting {
+    bool remade = false, apart = false;
+    friend auto operator<=>(const Rewriting&, const Rewriting&) = default;
+};
+
 /// While one lives, its thread remembers what it lowers; within another one's life it adds nothing.
 class Remembering {
   public:
@@ -20,7 +27,7 @@ class Remembering {
 };
 
 /// What the thread, if it remembers, lowered for the same arguments before, else what `lower` returns.
-TileKernel remembered(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules, bool remade,
+TileKernel remembered(const ir::Function& kernel, const Sizes& sizes, const FragmentRules& rules, Rewriting how,
                       const std::function<TileKernel()>& lower);
 
 }  // namespace forge::tile

@@ -48,9 +48,7 @@ class Parting {
             const Op& user = fn_.op(u);
             const bool every_other = takes_every_other(user) && user.attrs.length == 0 && user.attrs.start >= 0 &&
                                      op.type.shape[0].factor == user.attrs.step * user.type.shape[0].factor;
-            return every_other               ? user.attrs.step
-                   : has_rows_of(user, op) ? steps_[index(u)]
-                                             : 1;
+            return every_other ? user.attrs.step : has_rows_of(user, op) ? steps_[index(u)] : 1;
         };
         const std::int64_t first = step(users_[index(v)][0]);
         const auto is_alike = [&](ValueId u) { return step(u) == first; };
@@ -113,9 +111,10 @@ class Parting {
 
 }  // namespace
 
-Function with_rows_apart(const Function& kernel) {
-    if (std::none_of(kernel.ops.begin(), kernel.ops.end(), takes_every_other)) return kernel;
-    return Parting(kernel).run();
+bool has_rows_apart(const Function& kernel) {
+    return std::any_of(kernel.ops.begin(), kernel.ops.end(), takes_every_other);
 }
+
+Function with_rows_apart(const Function& kernel) { return has_rows_apart(kernel) ? Parting(kernel).run() : kernel; }
 
 }  // namespace forge::tile

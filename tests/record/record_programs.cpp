@@ -6,8 +6,8 @@
 ///
 /// They are the zoo, all of tests/novel, and random programs of the seeds from SEED (1) on, as many as kRandom, those
 /// left out that the language refuses: those of other seeds tell whether kernels are fast for programs that nobody
-/// looked at while they were built. Random programs decide as ever, but for two things: matrices are of 16 bits, and axes are
-/// symbols where a program would have fixed a size of its own.
+/// looked at while they were built. Random programs decide as ever, but for two things: matrices are of 16 bits, and
+/// axes are symbols where a program would have fixed a size of its own.
 #include <fmt/format.h>
 
 #include <algorithm>

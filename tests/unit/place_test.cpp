@@ -83,9 +83,9 @@ LinearAttention felt_values(Read read) {
     return a;
 }
 
-// Dear functions of tiles' inputs are made once, ahead of the two groups of a scan that would, if products read them, and
-// beside these at most what makes no more of their rounding: what passes between kernels has 16 bits. What tiles share
-// may then run beside the scan.
+// Dear functions of tiles' inputs are made once, ahead of the two groups of a scan that would, if products read them,
+// and beside these at most what makes no more of their rounding: what passes between kernels has 16 bits. What tiles
+// share may then run beside the scan.
 TEST(Place, TilesMakeFunctionsForProductsAhead) {
     PlaceRules rules{Again::Inputs};
     rules.tiles_ahead = true;

@@ -83,7 +83,7 @@ double microseconds_of_text(const tile::TileKernel& kernel) {
 double microseconds_of_chunks(const plan::Kernel& kernel, std::int64_t tasks, double tasks_at_once,
                               int multiprocessors) {
     const ir::Function& fn = kernel.tiles.fn;
-    return (factor_of_waits(tasks_at_once) * microseconds_ahead(fn) +
+    return (factor_of_waits(tasks_at_once) * microseconds_ahead(fn, factor_of_sizes(fn)) +
             microseconds_of_text(kernel.tiles) / tasks_at_once) *
            static_cast<double>(tasks) / multiprocessors;
 }

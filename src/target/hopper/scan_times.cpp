@@ -194,8 +194,8 @@ double microseconds_of_tiles(const ir::Function& scan) {
 
 }  // namespace
 
-double microseconds_ahead(const ir::Function& ahead) {
-    double sum = factor_of_sizes(ahead) * microseconds_of(ahead, nullptr) + microseconds_of_numbers(ahead);
+double microseconds_ahead(const ir::Function& ahead, double size) {
+    double sum = size * microseconds_of(ahead, nullptr) + microseconds_of_numbers(ahead);
     for (const ir::Result& r : ahead.results)
         sum += tile::is_block_matrix(ahead.op(r.value).type) ? kH200.ahead_stored : 0;
     return sum;
@@ -275,7 +275,7 @@ ScanAndWork scan_and_work(const plan::Plan& plan, const FitWishes& wishes, int m
     if (plan.schedule.is_relay()) all.blocks *= segments, all.chain += microseconds_of_relay_task(scan);
     for (const plan::Kernel& kernel : plan.kernels)
         if (kernel.graph.loop == plan::Loop::Chunks)
-            all.ahead += microseconds_ahead(kernel.tiles.fn) *
+            all.ahead += microseconds_ahead(kernel.tiles.fn, factor_of_sizes(kernel.tiles.fn)) *
                          static_cast<double>(all.tasks) / multiprocessors;
     return all;
 }

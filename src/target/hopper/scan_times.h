@@ -69,8 +69,9 @@ RelayTimes relay_times(const plan::Plan& one_pass, const FitWishes& wishes, int 
 /// What a task of a scan takes beside its chunks, if others take over its states.
 double microseconds_of_relay_task(const plan::Kernel& scan);
 
-/// What a task of the work ahead takes a multiprocessor that is full of them.
-double microseconds_ahead(const ir::Function& ahead);
+/// What a task of the work ahead takes a multiprocessor that is full of them; its products are so much larger than
+/// those of 64 x 64 x 128.
+double microseconds_ahead(const ir::Function& ahead, double size = 1);
 
 /// What a chunk takes a block of tiles.
 double microseconds_of_block(const plan::Kernel& kernel);

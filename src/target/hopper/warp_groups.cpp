@@ -176,6 +176,12 @@ plan::Plan plan_within_limits(const ir::Definition& definition, const ir::Functi
 /// Scans that run side by side, where multiprocessors are as many as their tasks.
 constexpr std::int64_t kScansBeside = 2;
 
+/// Whether a chunk of a scan with roles takes what one of the groups computes, and not what all have to wait for.
+bool is_bound_by_a_role(const plan::Plan& plan) {
+    const double role = microseconds_of_roles(plan.scan().tiles);
+    return role > 0 && role >= microseconds_of_chunk(plan, plan.scan());
+}
+
 /// Of many tasks a block has two, with what these have in common, or that is made ahead; else one warp group has each.
 template <class Fit>
 Schedule by_tiles_or_in_one_group(Schedule& s, Fit in_one_group, const tile::Sizes& sizes, const SharedMemory& memory,
@@ -219,7 +225,18 @@ Schedule fit_apart(Schedule s, const ir::Function& program, const tile::Sizes& h
     });
 }
 
-/// By the first way with roles that fits, unless another one, or one group, takes less. Nothing, and why, if none fits.
+/// Whether most of a call is the chain of its scan's chunks, which other strategies do not shorten.
+bool is_mostly_scan(const plan::Plan& plan, const PricedCall& call) {
+    constexpr double kMost = 0.6;
+    const plan::Kernel& scan = plan.scan();
+    const auto hops = static_cast<double>(extent(plan, scan, call.problem).hops);
+    return hops * microseconds_of_hop(plan, scan, call.problem) >
+           kMost * microseconds_of_groups(plan, call.problem, call.gpu);
+}
+
+/// By the first way with roles that fits, unless another one, or one group, takes less: other ways where what a chunk
+/// takes is what one of its groups computes, or tiles need work ahead, and one group there and where work ahead of a
+/// single pass takes long. Nothing, and why, if no way fits.
 template <class InOneGroup>
 std::optional<Schedule> by_ways_of_roles(Schedule& s, const std::vector<Schedule>& ways, const FitSchedule& fit,
                                          InOneGroup in_one_group, const PricedCall& call) {
@@ -237,7 +254,15 @@ std::optional<Schedule> by_ways_of_roles(Schedule& s, const std::vector<Schedule
             s.refused.back().engine = engine;  // whether one warp group can is seen below
         }
     };
-    for (const Schedule& way : ways) try_one(fit, way, kOtherWorthIt, "roles");
+    for (const Schedule& way : ways) {
+        const bool first = !best && !way.tiles_ahead;
+        try_one(fit, way, kOtherWorthIt, "roles");
+        if (!first || !best) continue;
+        const plan::Plan plan = call.make_plan(*best);
+        if (is_bound_by_a_role(plan)) continue;
+        if (best->strategy == Strategy::Segmented || is_mostly_scan(plan, call)) return best;
+        break;
+    }
     if (best) try_one([&](const Schedule&) { return in_one_group(); }, s, kOneGroupWorthIt, "one group");
     return best;
 }
