@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "graph/passes.h"
+#include "ir/definition.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
 
@@ -290,7 +291,7 @@ std::ptrdiff_t products_in(const Function& fn) {
 }  // namespace
 
 Function join_products(const Function& fn) {
-    Function joined = dce(cse(JoiningProducts(fn).run()));
+    const Function joined = dce(cse(JoiningProducts(fn).run()));
     return products_in(joined) < products_in(fn) ? joined : fn;  // else scores of single rows are read otherwise, too
 }
 

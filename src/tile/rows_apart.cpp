@@ -4,7 +4,7 @@
 #include <map>
 
 #include "graph/passes.h"
-#include "ir/rebuild.h"
+#include "ir/definition.h"
 
 namespace forge::tile {
 namespace {
@@ -14,7 +14,11 @@ using ir::Op;
 using ir::Opcode;
 using ir::ValueId;
 
-bool takes_every_other(const Op& op) { return op.code == Opcode::Slice && op.attrs.dim == 0 && op.attrs.step > 1; }
+/// Of the rows of tokens.
+bool takes_every_other(const Op& op) {
+    return op.code == Opcode::Slice && op.attrs.dim == 0 && op.attrs.step > 1 &&
+           op.type.shape[0].symbol == ir::kChunkSymbol;
+}
 
 class Parting {
   public:

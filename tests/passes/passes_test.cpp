@@ -58,6 +58,20 @@ ir::Definition padded_keys() {
     return a.define();
 }
 
+/// Of two keys per token the second one counts, after a function.
+ir::Definition second_keys() {
+    const Dim T("T"), H("H"), K("K"), V("V");
+    LinearAttention a("second_keys");
+    a.input("q", BF16, {T, H, K}).input("k", BF16, {2 * T, H, K}).input("v", BF16, {T, H, V}).state("s", F32, {K, V});
+    const auto second = [](const Tensor& k) { return slice(tanh(k.to(F32)), 0, 1, 2).to(BF16); };
+    a.chunk({"k", "v"}, [=](Tensor k, Tensor v) { return matmul_out_fp32(second(k).T(), v); });
+    a.decay({"prev_s", "chunk_state"}, [](Tensor s, Tensor chunk) { return s + chunk; });
+    a.merge({"q", "k", "v", "prev_s"}, [=](Tensor q, Tensor k, Tensor v, Tensor s) {
+        return matmul_out_fp32(tril(matmul_out_fp32(q, second(k).T())).to(BF16), v) + matmul_out_fp32(q, s.to(BF16));
+    });
+    return a.define();
+}
+
 TEST(Passes, HaveNamesOfTheirOwnAndLevelsInOrder) {
     std::set<std::string> names;
     for (const Pass pass : ir::all_passes()) {
@@ -113,6 +127,8 @@ TEST(Passes, RunInTheOrderOfTheTable) {
     look(compiler::steps_of(definition("delta_net"), wide_backward("delta_net")));
     const ir::Definition padded = padded_keys();
     look(compiler::steps_of(padded, options_for(padded, "h200")));
+    const ir::Definition rows = second_keys();
+    look(compiler::steps_of(rows, options_for(rows, "h200")));
     CompileOptions floats = options_for(def, "h200");
     floats.dtype = F32;
     look(compiler::steps_of(def, floats));
