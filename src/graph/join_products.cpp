@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "graph/passes.h"
+#include "graph/token_mask.h"
 #include "ir/definition.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -258,11 +259,9 @@ class JoiningProducts {
         const auto emit = [&](Opcode code, std::vector<ValueId> args, Attrs attrs = {}) {
             return ir::emit(*out_, code, std::move(args), std::move(attrs), tril.where);
         };
-        Op mask{Opcode::Param, {DType::F32, {Dim(ir::kChunkSymbol)}}, {}, {}, ir::kTokenMaskName, {}, std::nullopt};
-        mask.attrs.name = ir::kTokenMaskName, mask.attrs.role = ir::Role::Mask;
         Attrs before, repeated, down, across;
         before.exclusive = true, repeated.count = rows, down.dim = 1;
-        const ValueId place = emit(Opcode::Cumsum, {out_->add(std::move(mask))}, before),
+        const ValueId place = emit(Opcode::Cumsum, {token_mask_of(*out_)}, before),
                       token = emit(Opcode::RepeatInterleave, {place}, repeated);
         ValueId last = place;
         if (tril.attrs.diagonal != 0)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "graph/passes.h"
+#include "graph/token_mask.h"
 #include "ir/definition.h"
 #include "ir/infer.h"
 #include "ir/rebuild.h"
@@ -17,23 +18,12 @@ using ir::Opcode;
 using ir::Role;
 using ir::ValueId;
 
-bool is_mask(const Op& op) { return op.code == Opcode::Param && op.attrs.role == Role::Mask; }
-
-/// The function's token mask, or one of its own.
-ValueId mask_of(Function& fn) {
-    for (ValueId v = 0; v < fn.size(); ++v)
-        if (is_mask(fn.op(v))) return v;
-    Op mask{Opcode::Param, {DType::F32, {Dim(ir::kChunkSymbol)}}, {}, {}, ir::kTokenMaskName, {}, std::nullopt};
-    mask.attrs.name = ir::kTokenMaskName, mask.attrs.role = Role::Mask;
-    return fn.add(std::move(mask));
-}
-
 /// What is added to the rows of a matrix: 0, and the padding behind the end.
 ValueId addend(Function& fn, const Op& x, double pad) {
     const auto emit = [&](Opcode code, std::vector<ValueId> args, Attrs attrs = {}) {
         return ir::emit(fn, code, std::move(args), std::move(attrs), x.where);
     };
-    const ValueId mask = mask_of(fn), absent = emit(Opcode::Sub, {ir::emit_constant(fn, 1, x.where), mask});
+    const ValueId mask = token_mask_of(fn), absent = emit(Opcode::Sub, {ir::emit_constant(fn, 1, x.where), mask});
     ValueId rows = emit(Opcode::Mul, {absent, ir::emit_constant(fn, pad, x.where)});
     Attrs repeat, column;
     repeat.count = x.type.shape[0].factor, column.dim = 1;

@@ -402,7 +402,7 @@ TileKernel lowered(const Function& kernel, const Sizes& sizes, const FragmentRul
     return passes.observed() ? anew() : remembered(kernel, sizes, rules, how, anew);
 }
 
-/// Rewritten as takes the least memory, not at all where that takes no more; rows that are read apart are made apart.
+/// Rewritten as takes the least memory; where that is the same, with rows apart, and without values that are remade.
 TileKernel lowered_best(const Function& kernel, const Sizes& sizes, const FragmentRules& rules,
                         const ir::PassRunner& passes) {
     const bool one_group = rules.stages == 1 || (rules.output_groups == 0 && rules.block_tiles == 1),

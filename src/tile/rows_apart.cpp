@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "graph/passes.h"
 #include "ir/definition.h"
@@ -52,7 +53,7 @@ class Parting {
             const Op& user = fn_.op(u);
             const bool every_other = takes_every_other(user) && user.attrs.length == 0 && user.attrs.start >= 0 &&
                                      op.type.shape[0].factor == user.attrs.step * user.type.shape[0].factor;
-            return every_other ? user.attrs.step : has_rows_of(user, op) ? steps_[index(u)] : 1;
+            return every_other ? user.attrs.step : is_along_rows(u, v) ? steps_[index(u)] : 1;
         };
         const std::int64_t first = step(users_[index(v)][0]);
         const auto is_alike = [&](ValueId u) { return step(u) == first; };
@@ -67,8 +68,11 @@ class Parting {
         if (op.code == Opcode::Unsqueeze) return op.attrs.dim == 1 && op.type.rank() == 2;
         return ir::is_elementwise(op.code) && op.code != Opcode::Tril && op.code != Opcode::Triu;
     }
-    [[nodiscard]] static bool has_rows_of(const Op& user, const Op& op) {
-        return user.type.rank() > 0 && user.type.shape[0] == op.type.shape[0];
+    /// Whether an operand has the rows that a value has, rather than columns or the same number for all rows.
+    [[nodiscard]] bool is_along_rows(ValueId v, ValueId a) const {
+        const ir::Type &type = fn_.op(v).type, &from = fn_.op(a).type;
+        if (type.rank() == 0 || from.rank() == 0 || from.shape[0] != type.shape[0]) return false;
+        return from.rank() == type.rank() || !ir::is_elementwise(fn_.op(v).code);
     }
 
     void make_parts(ValueId v) {
@@ -77,27 +81,20 @@ class Parting {
             Op op = fn_.op(v);
             for (ValueId& a : op.args) a = is_along_rows(v, a) ? part(a, start, step) : made_[index(a)];
             op.type.shape[0].factor /= step;
-            parts_[{v, start}] = out_.add(std::move(op));
+            parts_[{v, start, step}] = out_.add(std::move(op));
         }
         made_.push_back(ir::kNoValue);
     }
 
     /// The rows from `start` on, one in so many.
     ValueId part(ValueId v, std::int64_t start, std::int64_t step) {
-        const auto [at, fresh] = parts_.try_emplace({v, start}, ir::kNoValue);
+        const auto [at, fresh] = parts_.try_emplace({v, start, step}, ir::kNoValue);
         if (!fresh) return at->second;
         Op op{Opcode::Slice, fn_.op(v).type, {made_[index(v)]}, {}, {}, fn_.op(v).where, std::nullopt};
         op.attrs.dim = 0, op.attrs.start = start, op.attrs.step = step;
         op.type.shape[0].factor /= step;
         return at->second = out_.add(std::move(op));
     }
-    /// Whether an operand has the rows that a value has, rather than columns or the same number for all rows.
-    [[nodiscard]] bool is_along_rows(ValueId v, ValueId a) const {
-        const ir::Type &type = fn_.op(v).type, &from = fn_.op(a).type;
-        const bool reduces = fn_.op(v).code == Opcode::Unsqueeze || !ir::is_elementwise(fn_.op(v).code);
-        return (reduces || from.rank() == type.rank()) && from.shape[0] == type.shape[0];
-    }
-
     ValueId copied(ValueId v) {
         Op op = fn_.op(v);
         for (ValueId& a : op.args) a = made_[index(a)];
@@ -110,7 +107,7 @@ class Parting {
     std::vector<std::int64_t> steps_;
     Function out_;
     std::vector<ValueId> made_;  ///< of every value the one that stands for it; none of what is made in parts
-    std::map<std::pair<ValueId, std::int64_t>, ValueId> parts_;
+    std::map<std::tuple<ValueId, std::int64_t, std::int64_t>, ValueId> parts_;  ///< by their first row and step
 };
 
 }  // namespace

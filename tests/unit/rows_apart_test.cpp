@@ -92,5 +92,29 @@ TEST(RowsApart, TrianglesKeepTheirPlaces) {
     })")));
 }
 
+// A vector stands along the columns of a matrix, whatever its rows are; that one of these is read says nothing of it.
+TEST(RowsApart, VectorsAlongColumnsStayWhole) {
+    apart(R"(func @f {
+      %p: f32[2*C, 2*C] = param() {name="p", role=input}
+      %b: f32[2*C] = param() {name="b", role=input}
+      %0: f32[2*C] = exp(%b)
+      %1: f32[2*C, 2*C] = mul(%p, %0)
+      %2: f32[C, 2*C] = slice(%1) {dim=0, start=1, step=2}
+      return input "a" = %2
+    })");
+}
+
+TEST(RowsApart, RowsOfOneValueMayBeReadInSeveralSteps) {
+    const ir::Function made = apart(R"(func @f {
+      %k: f32[6*C, K] = param() {name="k", role=input}
+      %0: f32[6*C, K] = exp(%k)
+      %1: f32[6*C, K] = abs(%k)
+      %2: f32[3*C, K] = slice(%0) {dim=0, start=1, step=2}
+      %3: f32[2*C, K] = slice(%1) {dim=0, start=1, step=3}
+      return input "a" = %2, input "b" = %3
+    })");
+    EXPECT_TRUE(slices_come_first(made)) << ir::print(made);
+}
+
 }  // namespace
 }  // namespace forge::tile
